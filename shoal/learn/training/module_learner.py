@@ -192,7 +192,7 @@ class ModuleLearner(ABC):
             self._kept.forget()
             raise
         finally:
-            self.module.zero_grad(set_to_none=True)
+            self.weights.clear_gradients()
             self._kept.end_task()
             release(device)
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from typing import TypeVar
 
 import numpy as np
@@ -22,7 +21,7 @@ from torch.nn.utils import parametrize
 
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.model_form import base_name
-from shoal.core.model.tree import Layout, Tree, same_layout
+from shoal.core.model.tree import Bytes, Layout, Tree, same_layout
 
 TORCH_DTYPES: dict[str, torch.dtype] = {
     "I64": torch.int64,
@@ -84,7 +83,7 @@ def _faults(module: nn.Module) -> Iterator[tuple[str, str, str]]:
         if parametrize.is_parametrized(part):
             why = "is parametrized: the mean of its coordinates is not the mean of its weights"
             yield name or type(part).__name__, why, "use torch.nn.utils.parametrize.remove_parametrizations"
-    for name, tensor in _state(module):
+    for name, tensor in _state(module).items():
         if is_lazy(tensor):
             yield name, "has no shape yet (a lazy module)", "run one batch through the module in the model function"
         elif tensor.is_meta:
@@ -114,10 +113,45 @@ def unwrapped(module: nn.Module) -> nn.Module:
         module = inner
 
 
-def _state(module: nn.Module) -> list[tuple[str, Tensor]]:
+def _parts(module: nn.Module, prefix: str = "") -> Iterator[tuple[str, nn.Module]]:
+    """Yield a module and its parts, with the prefixes of their tensors' names.
+
+    A part that stands in several places is yielded for each of them. torch's `named_modules` and what it builds on it
+    take several times as long, which counts in the tasks of small models.
+    """
+    yield prefix, module
+    for name, part in vars(module)["_modules"].items():
+        if part is not None:
+            yield from _parts(part, f"{prefix}{name}.")
+
+
+def _own_parameters(part: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the parameters of one part, without those of the parts in it."""
+    return [pair for pair in vars(part)["_parameters"].items() if pair[1] is not None]
+
+
+def _own_tensors(part: nn.Module) -> list[tuple[str, Tensor]]:
+    """Return parameters and buffers of one part, without those of the parts in it."""
+    return [*_own_parameters(part), *(pair for pair in vars(part)["_buffers"].items() if pair[1] is not None)]
+
+
+def _state(module: nn.Module) -> dict[str, Tensor]:
     """Return parameters and buffers, each once under its first name."""
-    plain = unwrapped(module)
-    return list(chain(plain.named_parameters(), plain.named_buffers()))
+    found: dict[int, tuple[str, Tensor]] = {}
+    for prefix, part in _parts(unwrapped(module)):
+        for name, tensor in _own_tensors(part):
+            found.setdefault(id(tensor), (prefix + name, tensor))
+    return dict(found.values())
+
+
+def _saved_names(module: nn.Module) -> set[str]:
+    """Return the names of parameters and persistent buffers, with all names of those that parts share."""
+    return {
+        prefix + name
+        for prefix, part in _parts(module)
+        for name, _ in _own_tensors(part)
+        if name not in vars(part)["_non_persistent_buffers_set"]
+    }
 
 
 def _is_statistic(tensor: Tensor) -> bool:
@@ -131,14 +165,14 @@ def norm_tensors(module: nn.Module) -> frozenset[str]:
         f"{prefix}.{name}" if prefix else name
         for prefix, part in unwrapped(module).named_modules()
         if isinstance(part, _BatchNorm)
-        for name, _ in _state(part)
+        for name in _state(part)
     )
 
 
 def saved_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the parameters and persistent buffers, each once under its first name."""
     saved = set(unwrapped(module).state_dict().keys())
-    return {name: tensor for name, tensor in _state(module) if name in saved}
+    return {name: tensor for name, tensor in _state(module).items() if name in saved}
 
 
 def base_digest(module: nn.Module, names: Iterable[str]) -> str:
@@ -177,7 +211,7 @@ class Weights:
     def __init__(self, module: nn.Module, roles: TensorRoles = TensorRoles()) -> None:
         self._module, self.roles = unwrapped(module), roles
         state = saved_tensors(module)
-        self._all = frozenset(self._module.state_dict())
+        self._all = frozenset(_saved_names(self._module))
         self._names = state.keys() - roles.local - roles.base
         self._local = state.keys() & roles.local
         self._constants = {name: one.clone() for name, one in module.named_buffers() if name in roles.base}
@@ -196,7 +230,7 @@ class Weights:
 
     def check_complete(self) -> None:
         """Raise `LearnerFailed` if the module has tensors that it did not have when it was made."""
-        if added := sorted(self._module.state_dict(keep_vars=True).keys() - self._all):
+        if added := sorted(_saved_names(self._module) - self._all):
             raise LearnerFailed(
                 f"training has added {', '.join(added[:NAMED_MAX])} to the model, which no other node would get",
                 code="learner.model",
@@ -205,10 +239,10 @@ class Weights:
 
     def tensors(self) -> dict[str, Tensor]:
         """Return the shared tensors; a module may replace its buffers."""
-        found = {name: tensor.detach() for name, tensor in _state(self._module) if name in self._names}
+        found = {name: tensor.detach() for name, tensor in _state(self._module).items() if name in self._names}
         for leaf in self.layout.leaves:
             tensor = found.get(leaf.name)
-            if tensor is None or tuple(tensor.shape) != leaf.shape or NAME_OF.get(tensor.dtype) != leaf.dtype:
+            if tensor is None or tensor.shape != leaf.shape or NAME_OF.get(tensor.dtype) != leaf.dtype:
                 raise LearnerFailed(
                     f"{leaf.name} was {leaf.dtype}{list(leaf.shape)} when the model was built and has changed since",
                     code="learner.model",
@@ -225,17 +259,18 @@ class Weights:
         """Return copies of the tensors that stay on this node."""
         if not self._local:
             return {}
-        return {name: tensor.detach().clone() for name, tensor in _state(self._module) if name in self._local}
+        return {name: tensor.detach().clone() for name, tensor in _state(self._module).items() if name in self._local}
 
     def restore_local(self, kept: Mapping[str, Tensor]) -> None:
         """Restore such copies."""
-        for name, tensor in _state(self._module):
+        for name, tensor in _state(self._module).items():
             if name in kept:
                 tensor.detach().copy_(kept[name])
 
     def enter_training_mode(self) -> None:
         """Set the module to training mode, except the frozen layers of BatchNorm."""
-        self._module.train()
+        if not all(part.training and type(part).train is nn.Module.train for _, part in _parts(self._module)):
+            self._module.train()
         self.freeze_norms()
 
     def freeze_norms(self) -> None:
@@ -270,7 +305,18 @@ class Weights:
 
     def trainable(self) -> dict[str, nn.Parameter]:
         """Return the trained parameters, including those that stay on this node."""
-        return {name: p for name, p in self._module.named_parameters() if p.requires_grad}
+        found: dict[int, tuple[str, nn.Parameter]] = {}
+        for prefix, part in _parts(self._module):
+            for name, parameter in _own_parameters(part):
+                if parameter.requires_grad:
+                    found.setdefault(id(parameter), (prefix + name, parameter))
+        return dict(found.values())
+
+    def clear_gradients(self) -> None:
+        """Discard the gradients of all parameters."""
+        for _, part in _parts(self._module):
+            for _, parameter in _own_parameters(part):
+                parameter.grad = None
 
     def load(self, tree: Tree) -> None:
         """Copy a tree into the module. Raises `InvalidPayload` when the layout differs."""
@@ -350,15 +396,23 @@ def load_into(module: Module, model: Tree, *, strict: bool = True) -> Module:
 
 def pack(layout: Layout, tensors: Mapping[str, Tensor]) -> Tree:
     """Return a tree of a layout, copied from tensors of any device; missing tensors become zero."""
-    away = next((tensor.device for tensor in tensors.values() if tensor.device.type != "cpu"), None)
+    away = next((tensor.device for tensor in tensors.values() if not tensor.is_cpu), None)
     if away is not None:
         return Tree(layout, packed_on(away, layout, tensors).cpu().numpy())
     missing = [leaf for leaf in layout.leaves if leaf.name not in tensors]
     buffer = np.zeros(layout.nbytes, np.uint8) if missing else np.empty(layout.nbytes, np.uint8)
-    for name, view in _views(layout, torch.from_numpy(buffer)).items():
-        if name in tensors:
-            view.copy_(tensors[name])
+    for leaf in layout.leaves:
+        if leaf.name in tensors:
+            tensor = tensors[leaf.name].to(TORCH_DTYPES[leaf.dtype])
+            buffer[leaf.start : leaf.stop] = _bytes_of(tensor.contiguous())
     return Tree(layout, buffer)
+
+
+def _bytes_of(tensor: Tensor) -> Bytes:
+    """Return the bytes of a contiguous tensor of the CPU, as a view."""
+    if tensor.dtype is torch.bfloat16:  # numpy lacks it
+        tensor = tensor.view(torch.int16)
+    return tensor.detach().numpy().reshape(-1).view(np.uint8)
 
 
 def packed_on(device: torch.device, layout: Layout, tensors: Mapping[str, Tensor]) -> Tensor:
@@ -372,11 +426,11 @@ def packed_on(device: torch.device, layout: Layout, tensors: Mapping[str, Tensor
 
 def unpack(tree: Tree, tensors: Mapping[str, Tensor]) -> None:
     """Copy a tree into tensors of its shapes and types; tensors without a counterpart are skipped."""
-    if all(tensor.device.type == "cpu" and tensor.is_contiguous() for tensor in tensors.values()):
+    if all(tensor.is_cpu and tensor.is_contiguous() for tensor in tensors.values()):
         # Through numpy and bytes: it takes read-only trees and trees that are read piece by piece from a file.
         for leaf in tree.layout.leaves:
             if leaf.elements and leaf.name in tensors:
-                tensors[leaf.name].reshape(-1).view(torch.uint8).numpy()[:] = tree.block(leaf.start, leaf.stop)
+                _bytes_of(tensors[leaf.name])[:] = tree.block(leaf.start, leaf.stop)
         return
     device = next(iter(tensors.values())).device
     flat = torch.empty(tree.layout.nbytes, dtype=torch.uint8, device="cpu", pin_memory=device.type == "cuda")
