@@ -208,7 +208,7 @@ class CommandProcess:
             self._answers.put(message)
 
     def _lose(self, why: str) -> None:
-        hint = "look at its job; trainer_timeout_s is the limit of silence"
+        hint = "look at its job, and whether both see trainer_dir; trainer_timeout_s is the limit of silence"
         self._end(ProcessEnded(f"the training process is lost: {why}", hint=hint))
 
     def _end(self, error: ProcessEnded) -> None:
