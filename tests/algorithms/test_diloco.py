@@ -114,6 +114,11 @@ def test_divergence_decides_when_nodes_report() -> None:
     assert 1 < len(result.versions) < 40 / H
 
 
+def test_a_round_without_a_step_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="diloco: steps: .* greater than or equal to 1"):
+        job(algorithm={"name": "diloco", "steps": 0})
+
+
 def test_an_optimizer_of_another_class_is_refused_by_name() -> None:
     first, second = learner(0), learner(0, lambda parameters, lr: torch.optim.SGD(parameters, lr=lr, momentum=0.9))
     config = TrainConfig(steps=1)

@@ -93,6 +93,20 @@ def pixels(site: Site | None) -> Found:
     return trained(site, (X, targets), model=model)
 
 
+def resumed(site: Site | None) -> Found:
+    """A second learner goes on with the model and the optimizer's state of the first, as DiLoCo after a restart."""
+    learner, state = TorchLearner(Network, (X, Y), device="cpu", optimizer=momentum), None
+    model = learner.init(3)
+    for _ in range(2):
+        learner = TorchLearner(Network, (X, Y), device="cpu", optimizer=momentum)
+        learner.use(site=site)
+        learner.load(model)
+        learner.load_optimizer_state(state)
+        learner.train(CONFIG)
+        model, state = learner.model(), learner.optimizer_state()
+    return {"model": model.buffer.view(np.float64)}
+
+
 def gradient(site: Site | None) -> Found:
     learner = TorchLearner(Network, (X, Y), device="cpu")
     learner.use(site=site)
@@ -201,6 +215,7 @@ CASES: dict[str, Case] = {
     "ignored targets": ignoring,
     "ignored pixels": pixels,
     "gradient": gradient,
+    "optimizer state": resumed,
 }
 """Trainings with the same result in any number of processes."""
 
