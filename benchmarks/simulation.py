@@ -15,7 +15,9 @@ a transformer) by `TorchLearner` for one pass in batches of 8, by federated aver
 
 `--kinds momentum adam`, or others of `KINDS`, measures these kinds of training instead, at once and one by one.
 
-The loop and the stacks neither send, count nor check anything: they are what a simulation could reach.
+The loop and the stacks neither send, count nor check anything: they are what a simulation could reach. pfl and Flower
+send nothing either; shoal also counts the bytes of each message, checks each update and averages the training loss.
+No way evaluates. Of each way the best round counts, without the start of a job and, of shoal, the last evaluation.
 
 With `--sizes unequal` the clients hold from 1 to some 200 examples, exponentially distributed with the same mean; there
 are no stacks for these.
@@ -24,8 +26,8 @@ With `--workers 1 2`, learners are made for each task instead, in that number of
 the clock: `start_s` until the first model is there, `rounds_s` for all rounds after it; `core_s` is the processor time
 of all processes. Turns alternate, and each is a row with the machine's load: other work disturbs these figures most.
 
-Printed: clients and rounds per processor second, each the best of several turns, which alternate, and their ratios to
-the plain loop, to stacked autograd and to pfl. `learners` is the time to construct the learners, which is in no other
+Printed: clients per processor second in the best round of several turns, which alternate, and their ratios to the plain
+loop, to stacked autograd and to pfl. `learners` is the time to construct the learners, which is in no other
 row.
 """
 
@@ -38,8 +40,9 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import argparse
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -50,6 +53,7 @@ from torch.func import functional_call, grad, vmap
 
 import shoal
 from shoal.learn import TorchLearner
+from shoal.results.callbacks import RoundCallback
 
 sys.path.insert(0, str(Path(__file__).resolve().parent / "peers"))
 sys.path.insert(0, str(Path(__file__).resolve().parent / "simulations"))
@@ -66,6 +70,8 @@ BESIDE = {"pfl": "pfl", "flower": "flower_simulation"}
 LOOP, STACKED, LEARNERS, NONE = "plain torch loop", "stacked autograd", "learners", "-"
 
 Data = list[tuple[Tensor, Tensor]]
+Mark = Callable[[], None]
+"""To be called before the first round and after each one."""
 
 
 class Unstacked(TorchLearner):
@@ -111,11 +117,31 @@ def simulated(learners: Any, rounds: int, algorithm: str = "fedavg", **options: 
     shoal.simulate(job, learners, **{"progress": False, **options})
 
 
-def looped(network: Callable[[], nn.Module], data: Data, rounds: int) -> None:
+class Marking(RoundCallback):
+    """A callback that marks the rounds."""
+
+    def __init__(self, mark: Mark) -> None:
+        self._mark = mark
+
+    def round_started(self, number: int, model: Any) -> None:
+        if number == 1:
+            self._mark()
+
+    def round_ended(self, number: int, model: Any, metrics: Any) -> None:
+        self._mark()
+
+
+def marked(learners: Sequence[TorchLearner], rounds: int, algorithm: str = "fedavg") -> Callable[[Mark], object]:
+    """Return the simulation of the job, with its rounds marked."""
+    return lambda mark: simulated(learners, rounds, algorithm, callbacks=[Marking(mark)])
+
+
+def looped(network: Callable[[], nn.Module], data: Data, rounds: int, mark: Mark) -> None:
     """Train the clients one after the other, in one module."""
     module = network()
     model = [p.detach().clone() for p in module.parameters()]
     optimizer = torch.optim.SGD(module.parameters(), lr=LR)
+    mark()
     for _ in range(rounds):
         total = [torch.zeros_like(p) for p in model]
         for x, y in data:
@@ -130,16 +156,18 @@ def looped(network: Callable[[], nn.Module], data: Data, rounds: int) -> None:
                 optimizer.step()
             torch._foreach_add_(total, [p.detach() for p in module.parameters()], alpha=len(y))
         model = [p / sum(len(y) for _, y in data) for p in total]
+        mark()
 
 
 Gradients = Callable[[list[Tensor], Tensor, Tensor], list[Tensor]]
 """From the weights of some clients and a batch of each to the gradients, all stacked."""
 
 
-def stacked(network: Callable[[], nn.Module], gradients: Gradients, data: Data, rounds: int) -> None:
+def stacked(network: Callable[[], nn.Module], gradients: Gradients, data: Data, rounds: int, mark: Mark) -> None:
     """Train the clients of a chunk at once."""
     x, y = (torch.stack(tensors) for tensors in zip(*data, strict=True))
     model = [p.detach().clone() for p in network().parameters()]
+    mark()
     for _ in range(rounds):
         total = [torch.zeros_like(p) for p in model]
         for first in range(0, len(data), CHUNK):
@@ -147,6 +175,7 @@ def stacked(network: Callable[[], nn.Module], gradients: Gradients, data: Data, 
             for added, p in zip(total, _trained_chunk(model, gradients, x[own], y[own]), strict=True):
                 added.add_(p.detach().sum(0))
         model = [p / len(data) for p in total]
+        mark()
 
 
 def _trained_chunk(model: list[Tensor], gradients: Gradients, x: Tensor, y: Tensor) -> list[Tensor]:
@@ -193,19 +222,26 @@ def cpu_of(work: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def ways_of(model: str, learners: list[TorchLearner], data: Data, rounds: int) -> dict[str, Callable[[], object]]:
+def best_round(work: Callable[[Mark], object]) -> float:
+    """Return the processor seconds of the best round."""
+    at: list[float] = []
+    work(lambda: at.append(time.process_time()))
+    return min(later - earlier for earlier, later in pairwise(at))
+
+
+def ways_of(model: str, learners: list[TorchLearner], data: Data, rounds: int) -> dict[str, Callable[[Mark], object]]:
     """Return what is measured in this process, by name. `data` of equal sizes are stacked, too."""
     network = NETWORKS[model]
     alone = [Unstacked(network, one, device="cpu") for one in data]
-    ways: dict[str, Callable[[], object]] = {
-        "shoal.simulate": lambda: simulated(learners, rounds),
-        "shoal.simulate, one by one": lambda: simulated(alone, rounds),
-        LOOP: lambda: looped(network, data, rounds),
+    ways: dict[str, Callable[[Mark], object]] = {
+        "shoal.simulate": marked(learners, rounds),
+        "shoal.simulate, one by one": marked(alone, rounds),
+        LOOP: lambda mark: looped(network, data, rounds, mark),
     }
     if len({len(y) for _, y in data}) == 1:
-        ways[STACKED] = lambda: stacked(network, functional_gradients(network), data, rounds)
+        ways[STACKED] = lambda mark: stacked(network, functional_gradients(network), data, rounds, mark)
         if model == "mlp":
-            ways["batched products"] = lambda: stacked(network, batched_gradients, data, rounds)
+            ways["batched products"] = lambda mark: stacked(network, batched_gradients, data, rounds, mark)
     return ways
 
 
@@ -218,8 +254,8 @@ def measure(model: str, clients: int, sizes: str, options: argparse.Namespace) -
     best = dict.fromkeys(ways, float("inf"))
     for _ in range(options.times):
         for name, work in ways.items():
-            best[name] = min(best[name], cpu_of(work))
-    rates: dict[str, float | str] = {name: clients * options.rounds / seconds for name, seconds in best.items()}
+            best[name] = min(best[name], best_round(work))
+    rates: dict[str, float | str] = {name: clients / seconds for name, seconds in best.items()}
     for name in options.beside if sizes == "equal" else ():
         try:
             program, words = HERE / "simulations" / f"with_{name}.py", [model, str(clients)]
@@ -255,12 +291,13 @@ def table(model: str, clients: int, sizes: str, rates: Mapping[str, float | str]
 def measure_kind(name: str, clients: int, rounds: int, times: int) -> dict[str, Any]:
     """Return the row of another kind of training: clients per processor second, at once and one by one."""
     algorithm, more = KINDS[name]
-    data, best = parts(clients, equal=True), {}
+    data = parts(clients, equal=True)
+    best: dict[type[TorchLearner], float] = {}
     for made_by in (TorchLearner, Unstacked) * times:
         learners = [made_by(train=one, device="cpu", **{"model": NETWORKS["mlp"], **more}) for one in data]
-        seconds = cpu_of(partial(simulated, learners, rounds, algorithm))
+        seconds = best_round(marked(learners, rounds, algorithm))
         best[made_by] = min(best.get(made_by, seconds), seconds)
-    at_once, alone = (clients * rounds / best[made_by] for made_by in (TorchLearner, Unstacked))
+    at_once, alone = (clients / best[made_by] for made_by in (TorchLearner, Unstacked))
     return {"clients": clients, "kind": name, "at_once": at_once, "one_by_one": alone, "gain": at_once / alone}
 
 

@@ -1,6 +1,7 @@
 """Simulated clients per processor second of pfl, on `simulated_work.py`: `with_pfl.py NETWORK CLIENTS`.
 
-The first round, in which pfl evaluates, is not counted; the best of the others is.
+The first round, in which pfl evaluates, is not counted; the best of the others is. pfl takes batches in the order of
+the data, so each client's data are shuffled when it is asked for, as all other ways shuffle them.
 """
 
 from __future__ import annotations
@@ -46,6 +47,12 @@ class Classifier(torch.nn.Module):
         return {"loss": Weighted(self.loss(x, y).item() * len(x), len(x))}
 
 
+def shuffled(data: list[torch.Tensor], user: str) -> Dataset:
+    """Return a client's data in a new order."""
+    order = torch.randperm(len(data[0]))
+    return Dataset(raw_data=[part[order] for part in data], user_id=user)
+
+
 class Clock(TrainingProcessCallback):
     """Processor seconds after each round, with those of the process that draws clients."""
 
@@ -63,9 +70,7 @@ def main() -> None:
     network, clients = Classifier(NETWORKS[sys.argv[1]]()), int(sys.argv[2])
     torch.set_num_threads(1)
     data = {str(n): list(examples(n)) for n in range(clients)}
-    users = FederatedDataset(
-        lambda user: Dataset(raw_data=data[user], user_id=user), get_user_sampler("minimize_reuse", list(data))
-    )
+    users = FederatedDataset(lambda user: shuffled(data[user], user), get_user_sampler("minimize_reuse", list(data)))
     clock = Clock()
     model = PyTorchModel(network, torch.optim.SGD, torch.optim.SGD(network.parameters(), lr=1.0))
     FederatedAveraging().run(
