@@ -25,7 +25,7 @@ import torch.distributed as dist
 from torch import nn
 
 from shoal.core.algorithm.learner import TrainConfig
-from shoal.learn import FullyShard, Pipeline, TorchConfig, TorchLearner
+from shoal.learn import FullyShard, Pipeline, TensorParallel, TorchConfig, TorchLearner
 from shoal.learn.pipeline.engine import bubble, idle
 from shoal.learn.site.divided_module import Site
 
@@ -44,10 +44,12 @@ def momentum(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return torch.optim.SGD(parameters, lr, momentum=0.9)
 
 
-def parallel_of(way: str, processes: int, microbatches: int) -> Pipeline | FullyShard:
+def parallel_of(way: str, processes: int, microbatches: int) -> Pipeline | FullyShard | TensorParallel:
     """Return the division of the model."""
     if way == "shards":
         return FullyShard()
+    if way == "tensors":
+        return TensorParallel(tuple((str(first), str(first + 2)) for first in range(0, 2 * LAYERS, 4)))
     cuts = tuple(2 * LAYERS * stage // processes for stage in range(1, processes))  # not "auto": equal stages
     return Pipeline(cuts, microbatches)
 
@@ -69,7 +71,7 @@ def measured(rank: int, way: str, processes: int, microbatches: int, steps: int,
     learner.train(TrainConfig(steps=steps, batch_size=BATCH, lr=0.01))
     row: dict[str, Any] = {"way": way, "processes": processes, "step_s": (perf_counter() - start) / steps}
     row |= {"bytes_per_step": 0.0, "memory_bytes": [3 * learner.layout.nbytes]}
-    if isinstance(parallel, FullyShard):
+    if isinstance(parallel, FullyShard | TensorParallel):
         row["bytes_per_step"] = sum(one.bytes_sent for one in parallel.reports)
         held = [(one.weight_bytes, one.gradient_bytes, one.optimizer_bytes) for one in parallel.reports]
         row["memory_bytes"] = [sum(one) for one in held]
@@ -110,7 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("|---|---|---|---|---|---|---|---|")
     rows = []
     pipelines = [("pipeline", given.processes, count) for count in MICROBATCHES if count >= given.processes]
-    for way, processes, count in [("whole", 1, 1), *pipelines, ("shards", given.processes, 1)]:
+    for way, processes, count in [
+        ("whole", 1, 1),
+        *pipelines,
+        ("shards", given.processes, 1),
+        ("tensors", given.processes, 1),
+    ]:
         rows.append(one := row_of(way, processes, count, given.steps))
         memory = " + ".join(f"{nbytes / 1e6:.1f}" for nbytes in one["memory_bytes"])
         print(

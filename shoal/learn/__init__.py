@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from shoal.learn.growth.growing_learner import GrowingLearner
     from shoal.learn.loading import load_learner
     from shoal.learn.pipeline.plan import Pipeline
-    from shoal.learn.shards.plan import FullyShard
+    from shoal.learn.shards.plan import FullyShard, TensorParallel
     from shoal.learn.training.learner_callback import LearnerCallback
     from shoal.learn.training.torch_learner import TorchConfig, TorchLearner
 
@@ -27,6 +27,7 @@ __all__ = [
     "LearnerCallback",
     "Pipeline",
     "SklearnLearner",
+    "TensorParallel",
     "TorchConfig",
     "TorchLearner",
     "load_learner",
@@ -38,6 +39,7 @@ _HOME = {
     "SklearnLearner": "shoal.learn.estimators.sklearn_learner",
     "GrowingLearner": "shoal.learn.growth.growing_learner",
     "FullyShard": "shoal.learn.shards.plan",
+    "TensorParallel": "shoal.learn.shards.plan",
     "Pipeline": "shoal.learn.pipeline.plan",
     "LearnerCallback": "shoal.learn.training.learner_callback",
     "TorchConfig": "shoal.learn.training.torch_learner",

@@ -23,7 +23,7 @@ TORCH = {
     *(f"lightning.{name}" for name in ("lightning_learner", "task_hooks", "task_loader")),
     *(f"exits.{name}" for name in ("device_fusion", "exit_network", "joint_training", "level_answers")),
     *("data.divided", "pipeline.engine", "pipeline.plan", "site.divided_module", "site.ranks"),
-    *("shards.plan", "shards.sharded_site", "shards.units", "site.shards"),
+    *("shards.dense_layers", "shards.plan", "shards.sharded_site", "shards.units", "site.shards"),
     *(f"growth.{name}" for name in ("chain", "growing_learner", "net2net", "units")),
     *("text.gpt", "text.text_learner"),
     *(f"hf.{name}" for name in ("adapters", "checks", "hf_learner", "task_batches", "task_trainer")),

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import traceback
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -155,18 +155,20 @@ CASES: dict[str, Case] = {
 OTHERS: dict[str, Case] = {"measured": measured, "refusals": refusals}
 
 
-def results(folder: Path, module: str = __name__) -> dict[int, dict[str, Found]]:
-    """Run all cases of a module with each number of ranks, and return the results of rank 0.
+def results(folder: Path, module: str = __name__, sizes: Sequence[int] = SIZES) -> dict[int, dict[str, Found]]:
+    """Run all cases of a module with these numbers of ranks, and return the results of rank 0.
 
     One process imports the engine, which takes seconds, and is then forked into the ranks.
     """
-    with subprocess.Popen([sys.executable, "-m", module, str(folder)], start_new_session=True) as started:
+    with subprocess.Popen(
+        [sys.executable, "-m", module, str(folder), *map(str, sizes)], start_new_session=True
+    ) as started:
         try:
             assert started.wait(240) == 0
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(started.pid, signal.SIGKILL)
-    return {size: saved(folder / str(size)) for size in SIZES}
+    return {size: saved(folder / str(size)) for size in sizes}
 
 
 def fork(cases: Mapping[str, Case], size: int, folder: Path) -> None:
@@ -188,5 +190,5 @@ def fork(cases: Mapping[str, Case], size: int, folder: Path) -> None:
 if __name__ == "__main__":
     import torch.distributed.pipelining
 
-    for number in SIZES:
-        fork({**CASES, **OTHERS}, number, Path(sys.argv[1]) / str(number))
+    for number in sys.argv[2:]:
+        fork({**CASES, **OTHERS}, int(number), Path(sys.argv[1]) / number)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +13,9 @@ from torch import nn
 
 from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
-from shoal.learn import FullyShard, TorchConfig, TorchLearner
+from shoal.learn import FullyShard, TensorParallel, TorchConfig, TorchLearner
 from shoal.learn.site.divided_module import Site
-from tests.learn.pipeline_group import SIZES, fork
+from tests.learn.pipeline_group import fork
 from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, momentum, pull, trained
 
 
@@ -35,6 +36,18 @@ class Network(nn.Module):
         return self.last(x)
 
 
+def convolutions() -> nn.Module:
+    """Return convolutions and dense layers, with a function in place between the latter."""
+    found = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.Tanh(), nn.Flatten())
+    dense = nn.Sequential(nn.Linear(16, 12), nn.ReLU(inplace=True), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 4))
+    return nn.Sequential(OrderedDict(found=found, dense=dense)).double()
+
+
+PAIR = (("dense.0", "dense.2"),)
+MIXED = (*PAIR, "dense.4")
+ACCUMULATING = {"accumulate": 3, "clip_norm": 0.5}
+
+
 def adamw(parameters: Any, lr: float) -> torch.optim.Optimizer:
     return torch.optim.AdamW(parameters, lr / 10)
 
@@ -45,9 +58,15 @@ def sharded(site: Site | None, data: Any = (X, Y), task: TrainConfig = CONFIG, *
     return trained(site, data, task, model=Network, config=config, **options)
 
 
-def learner(site: Site | None, model: Any = Network, modules: Any = (), **options: Any) -> TorchLearner:
+def dense(site: Site | None, data: Any = (X, Y), task: TrainConfig = CONFIG, **options: Any) -> Found:
+    """Return the model of a training whose dense layers compute in shards."""
+    config = TorchConfig(parallel=TensorParallel(MIXED), **options.pop("config", {}))
+    return trained(site, data, task, model=convolutions, config=config, **options)
+
+
+def learner(site: Site | None, model: Any = Network, parallel: Any = None, **options: Any) -> TorchLearner:
     """Return a learner with new weights."""
-    config = TorchConfig(parallel=FullyShard(modules), **options.pop("config", {}))
+    config = TorchConfig(parallel=parallel or FullyShard(), **options.pop("config", {}))
     made = TorchLearner(model, (X, Y), device="cpu", config=config, **options)
     made.use(site=site)
     made.init(3)
@@ -76,22 +95,20 @@ def kept(site: Site | None) -> Found:
     return {"model": made.model().buffer.view(np.float64)}
 
 
-def state(site: Site | None) -> Found:
-    """Return the optimizer's state after two tasks, between which the job keeps it."""
-    made, state = learner(site, optimizer=adamw), None
+def state(site: Site | None, *way: Any) -> Found:
+    """Return the optimizer's state after two tasks, between which the job keeps it, and the metrics."""
+    made, state = learner(site, *way, optimizer=adamw, test=(X[:49], Y[:49])), None
     for seed in (1, 2):
         made.load_optimizer_state(state)
-        made.train(TrainConfig(steps=3, batch_size=16, lr=0.1, seed=seed))
+        made.train(TrainConfig(steps=6, batch_size=19, lr=0.1, seed=seed))
         state = made.optimizer_state()
-    return dict(state.items()) if state is not None else {}
+    return made.evaluate() | dict(state.items() if state is not None else {})
 
 
-def measured(site: Site | None) -> Found:
+def measured(site: Site | None, model: Any, parallel: Any) -> Found:
     """Return the measurements of each rank."""
-    made = learner(site, optimizer=momentum, modules=("blocks.0", "blocks.1", "blocks.2"))
-    made.train(TrainConfig(steps=2, batch_size=16, lr=0.1))
-    assert isinstance(made.config.parallel, FullyShard)
-    reports = made.config.parallel.reports
+    learner(site, model, parallel, optimizer=momentum).train(TrainConfig(steps=2, batch_size=14, lr=0.1))
+    reports = parallel.reports
     names = ("weight_bytes", "gradient_bytes", "optimizer_bytes", "bytes_sent")
     return {name: np.array([getattr(one, name) for one in reports]) for name in names}
 
@@ -107,7 +124,10 @@ def refusals(site: Site | None) -> Found:
         return "none"
 
     def use(model: Any, *modules: str) -> Any:
-        return lambda: learner(site, model, modules)
+        return lambda: learner(site, model, FullyShard(modules))
+
+    def divide(*layers: Any) -> Any:
+        return lambda: learner(site, convolutions, TensorParallel(layers))
 
     class Scaled(nn.Sequential):
         def __init__(self) -> None:
@@ -125,25 +145,32 @@ def refusals(site: Site | None) -> Found:
         "number": text(use(Scaled)),
         "types": text(use(lambda: nn.Sequential(nn.Sequential(nn.Linear(6, 6), nn.Linear(6, 6).double())), "0")),
         "fp16": text(lambda: TorchConfig(parallel=FullyShard(), precision="fp16")),
+        "unknown layer": text(divide("dense.9")),
+        "convolution": text(divide(("found.1", "dense.0"))),
+        "twice": text(divide("dense.0", ("dense.0", "dense.2"))),
+        "no pair": text(divide(("dense.0", "dense.4"))),
+        "odd": text(divide("dense.2")),
         "correction": text(lambda: known.train(CONFIG, correct=pull)),
         "gradient": text(lambda: known.gradient(CONFIG)),
     }
 
 
 CASES: dict[str, Case] = {
-    "plain": sharded,
     "adamw": lambda site: sharded(site, optimizer=adamw),
-    "accumulation": lambda site: sharded(site, config={"accumulate": 3, "clip_norm": 0.5}, optimizer=momentum),
+    "accumulation": lambda site: sharded(site, config=ACCUMULATING, optimizer=momentum),
     "ignored targets": ignoring,
     "evaluation": evaluated,
     "kept optimizer": kept,
     "optimizer's state": state,
+    "dense layers": lambda site: dense(site, config=ACCUMULATING, optimizer=adamw),
+    "optimizer's state of dense layers": lambda site: state(site, convolutions, TensorParallel(MIXED)),
 }
 """Trainings with the same result in any number of processes."""
 
 OTHERS: dict[str, Case] = {
     "alike": lambda site: alike(cast("Site", site), TorchConfig(parallel=FullyShard())),
-    "measured": measured,
+    "measured": lambda site: measured(site, Network, FullyShard(("blocks.0", "blocks.1", "blocks.2"))),
+    "dense layers, measured": lambda site: measured(site, convolutions, TensorParallel(PAIR)),
     "refusals": refusals,
 }
 
@@ -151,5 +178,5 @@ if __name__ == "__main__":
     import torch.distributed.fsdp
     import torch.distributed.tensor
 
-    for number in SIZES:
-        fork({**CASES, **OTHERS}, number, Path(sys.argv[1]) / str(number))
+    for number in sys.argv[2:]:
+        fork({**CASES, **OTHERS}, int(number), Path(sys.argv[1]) / number)

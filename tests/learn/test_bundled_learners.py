@@ -171,6 +171,7 @@ def test_what_the_package_offers() -> None:
         "LearnerCallback",
         "Pipeline",
         "SklearnLearner",
+        "TensorParallel",
         "TorchConfig",
     ]
     assert shoal.learn.__all__ == [*learners, "TorchLearner", "load_learner"]

@@ -17,14 +17,10 @@ ROUNDING = 1e-9
 Together = tuple[int, dict[str, Found]]
 
 
-@pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Found]]:
-    return results(tmp_path_factory.mktemp("shards"), "tests.learn.shard_group")
-
-
-@pytest.fixture(params=SIZES)
-def together(request: pytest.FixtureRequest, sites: dict[int, dict[str, Found]]) -> Together:
-    return request.param, sites[request.param]
+@pytest.fixture(scope="module", params=SIZES)
+def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Together:
+    size: int = request.param
+    return size, results(tmp_path_factory.mktemp("shards"), "tests.learn.shard_group", (size,))[size]
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -60,9 +56,23 @@ def test_bytes_between_processes_are_counted(together: Together) -> None:
     assert set(found["measured"]["bytes_sent"]) == {(size - 1) * (gathered + gradients) * 8 + targets}
 
 
+def test_bytes_and_memory_of_dense_layers_that_compute_in_shards(together: Together) -> None:
+    """14 rows are 4 in each of 4 processes; each sends what the others lack of inputs, outputs and their gradients."""
+    size, found = together
+    convolution, last = 4 // size * 3 + 4 // size, -(-4 // size) * 7 + -(-4 // size)
+    own = 12 // size * 16 + 12 // size + 12 // size * 7 + 7 + convolution + last  # the second layer has a whole bias
+    assert set(found["dense layers, measured"]["weight_bytes"]) == {own * 8}
+    rows = -(-14 // size)
+    activations = 2 * rows * (16 + 7)
+    parameters = 3 * (convolution + last)  # each is gathered for both passes, and its gradients are added up
+    targets = 2 * (size - 1) * 8 // size
+    assert set(found["dense layers, measured"]["bytes_sent"]) == {(size - 1) * (activations + parameters) * 8 + targets}
+
+
 def test_shards_that_cannot_be_are_refused(together: Together) -> None:
+    size, found = together
     only = "and each process has shards of the model only"
-    assert {name: str(text) for name, text in together[1]["refusals"].items()} == {
+    assert {name: str(text) for name, text in found["refusals"].items()} == {
         "unknown": "the model has no module 'absent'",
         "container": "blocks is a ModuleList that does not compute with parameters of its own",
         "without parameters": "blocks.0.1 is a Tanh that does not compute with parameters of its own",
@@ -71,6 +81,11 @@ def test_shards_that_cannot_be_are_refused(together: Together) -> None:
         "number": "scale is a single number, which cannot be divided",
         "types": "0 has parameters of the types torch.float32, torch.float64",
         "fp16": "fp16 with parallel=FullyShard",
+        "unknown layer": "the model has no module 'dense.9'",
+        "convolution": "found.1 is a Conv1d, and only nn.Linear computes in shards",
+        "twice": "dense.0 is named 2 times",
+        "no pair": "dense.0 and dense.4 are not a pair: the second layer takes the outputs of the first",
+        "odd": f"dense.2 has 7 outputs, which {size} processes cannot divide equally",
         "correction": f"the job corrects every local gradient, {only}",
         "gradient": f"the job steps along the gradient over all data of a node, {only}",
     }

@@ -54,14 +54,14 @@ class DividedSource(BatchSource):
 
     def _own(self, batch: Batch) -> Batch:
         rows, own = self._ranks.rows_of(slice(0, batch.examples), batch.examples)
-        return Batch(_taken(batch.data, rows, batch.examples), batch.examples, own)
+        return Batch(taken(batch.data, rows, batch.examples), batch.examples, own)
 
 
-def _taken(part: Any, rows: slice, examples: int) -> Any:
+def taken(part: Any, rows: slice | Tensor, examples: int) -> Any:
     """Return these rows of all tensors of a batch. Raises `LearnerFailed` if it holds anything else."""
     if isinstance(part, Tensor) and part.ndim and len(part) == examples:
         return part[rows]
-    if (made := rebuilt(part, lambda one: _taken(one, rows, examples))) is not part:
+    if (made := rebuilt(part, lambda one: taken(one, rows, examples))) is not part:
         return made
     what = f"a tensor of shape {tuple(part.shape)}" if isinstance(part, Tensor) else type(part).__name__
     raise LearnerFailed(

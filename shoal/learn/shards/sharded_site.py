@@ -1,4 +1,4 @@
-"""A model in shards at the ranks of a site: torch's `fully_shard`.
+"""A model in shards at the ranks of a site: torch's `fully_shard`, and its tensor parallelism for dense layers.
 
 Each rank has its rows of a batch and a shard of each parameter, gradient and optimizer's state on the device. Between
 tasks each rank holds the whole model on the CPU; a task copies the shards from there, and back at its end.
@@ -27,6 +27,14 @@ from shoal.core.protocol.message import Metrics
 from shoal.learn.data.batches import Batch, split
 from shoal.learn.data.passes import seed_of
 from shoal.learn.seeds import seed_torch
+from shoal.learn.shards.dense_layers import (
+    EqualRows,
+    Layers,
+    average_gradients,
+    check_layers,
+    divide_layers,
+    names_of,
+)
 from shoal.learn.shards.units import units_of
 from shoal.learn.site.divided_module import DividedModule
 from shoal.learn.site.shards import copy_shard, memory_here, whole
@@ -64,9 +72,10 @@ class SentBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if DTensor in types:
             return NotImplemented  # it comes again as operations on its shards
         found = func(*args, **(kwargs or {}))
-        if func.namespace in ("c10d", "_c10d_functional") and "wait" not in func.name():
+        name = func.name() if func.namespace in ("c10d", "_c10d_functional") else ""
+        if any(kind in name for kind in ("gather", "reduce", "all_to_all", "alltoall")):
             whole = max(one.nbytes for one in tree_leaves((args, found)) if isinstance(one, Tensor))
-            times = 2 if "reduce" in func.name() and "scatter" not in func.name() else 1
+            times = 2 if "reduce" in name and "scatter" not in name else 1
             self.total += times * self._part * whole  # a sum at all ranks is made in shards, which are then gathered
         return found
 
@@ -74,13 +83,18 @@ class SentBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
 class ShardedModule(DividedModule):
     """A copy of a module whose parameters are in shards on the device; see `copy_shard`."""
 
-    def __init__(self, source: nn.Module, units: Sequence[str], device: torch.device, mesh: DeviceMesh) -> None:
+    def __init__(
+        self, source: nn.Module, units: Sequence[str], layers: Layers, device: torch.device, mesh: DeviceMesh
+    ) -> None:
         tensors = [*source.parameters(), *source.buffers()]
         self._source = source
         super().__init__(copy.deepcopy(source, {id(one): _without_numbers(one) for one in tensors}))
+        divided = divide_layers(self.module, layers, mesh)
         for name in (*units, ""):
-            fully_shard(self.module.get_submodule(name), mesh=mesh)
+            fully_shard(self.module.get_submodule(name), mesh=mesh, ignored_params=divided)
         self.module.to_empty(device=device)
+        average_gradients(self.module, layers, mesh.size())
+        self.rows = EqualRows(self.module) if layers else None
 
     def load(self) -> None:
         """Copy this rank's shards of the source and its modes, and discard gradients."""
@@ -129,7 +143,8 @@ class ShardedSite(ModelSite):
 
     def __init__(
         self,
-        modules: Sequence[str],
+        units: Sequence[str],
+        layers: Layers,
         module: nn.Module,
         roles: TensorRoles,
         device: torch.device,
@@ -139,7 +154,8 @@ class ShardedSite(ModelSite):
         super().__init__()
         self._module, self._roles, self.device, self.autocast = module, roles, device, autocast
         self.data_device = device
-        self._units, self._reports = units_of(module, modules), reports
+        check_layers(module, layers, self.size)
+        self._units, self._layers, self._reports = units_of(module, units, names_of(layers)), layers, reports
         self._sharded: ShardedModule | None = None
 
     @property
@@ -149,7 +165,7 @@ class ShardedSite(ModelSite):
             if self.device.type == "cuda":
                 torch.cuda.set_device(self.device)  # torch takes the current card for shards
             mesh = init_device_mesh(self.device.type, (self.size,))
-            self._sharded = ShardedModule(self._module, self._units, self.device, mesh)
+            self._sharded = ShardedModule(self._module, self._units, self._layers, self.device, mesh)
         return self._sharded
 
     def divided(self, module: nn.Module, device: torch.device, seed: int) -> ShardedModule:
@@ -164,6 +180,8 @@ class ShardedSite(ModelSite):
     def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
         """Return the metrics over whole batches, which all ranks compute, at rank 0; {} at the others."""
         self.sharded.load()
+        if self.sharded.rows is not None:
+            self.sharded.rows.expect_whole()
         for batch in batches:
             with self.autocast(self.device):
                 output, mean = output_and_loss(self.sharded.module, loss, batch.data)
@@ -194,6 +212,8 @@ class ShardedPasses(WholePasses):
         self._is_counted = False
 
     def train(self, batch: Batch, *, is_shared: bool) -> tuple[Tensor, Tensor]:
+        if (rows := self._shards.sharded.rows) is not None:
+            rows.expect(batch, self._shards.size)
         if self._is_counted:
             return super().train(batch, is_shared=is_shared)
         self._is_counted = True

@@ -15,8 +15,10 @@ takes time."""
 _CONTAINERS = (nn.Sequential, nn.ModuleList, nn.ModuleDict)
 
 
-def units_of(module: nn.Module, names: Sequence[str]) -> list[str]:
+def units_of(module: nn.Module, names: Sequence[str], layers: Sequence[str]) -> list[str]:
     """Return the names of the units except the module itself, those inside of others first.
+
+    `layers`: those that compute in shards, so that nothing of them is gathered.
 
     Raises `InvalidJob` for names or modules that torch cannot shard.
     """
@@ -28,15 +30,15 @@ def units_of(module: nn.Module, names: Sequence[str]) -> list[str]:
         if isinstance(known[name], nn.ModuleList | nn.ModuleDict) or not _has_parameters(known[name]):
             text = f"{name} is a {type(known[name]).__name__} that does not compute with parameters of its own"
             raise InvalidJob(text, code=CODE, hint="name modules that have parameters and a forward method")
-    found = list(dict.fromkeys(names)) or _large(dict(_repeated(module)))
-    if not found:
+    found = list(dict.fromkeys(names)) or _large({name: one for name, one in _repeated(module) if name not in layers})
+    if not found and not layers:
         raise InvalidJob(
             "the model has no modules in an nn.Sequential or nn.ModuleList that could be gathered one by one",
             code=CODE,
             hint='name some: modules=("encoder", "decoder")',
         )
     found.sort(key=lambda name: -name.count("."))
-    _check(module, found)
+    _check(module, [*layers, *found])
     return found
 
 
