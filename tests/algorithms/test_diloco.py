@@ -115,7 +115,7 @@ def test_divergence_decides_when_nodes_report() -> None:
 
 
 def test_a_round_without_a_step_is_refused() -> None:
-    with pytest.raises(InvalidJob, match="diloco: steps: .* greater than or equal to 1"):
+    with pytest.raises(InvalidJob, match=r"diloco: steps: .* greater than or equal to 1"):
         job(algorithm={"name": "diloco", "steps": 0})
 
 
