@@ -82,7 +82,7 @@ class Case:
 
     model: Callable[[], nn.Module]
     shape: tuple[int, ...]
-    """Of one input; () for a text."""
+    """The shape of one input; () for a text."""
     optimizer: OptimizerOf
     batch: int
     steps: int

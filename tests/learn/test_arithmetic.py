@@ -17,6 +17,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed
 from shoal.core.model.tree import Tree, digest
 from shoal.learn import TorchConfig, TorchLearner
 from shoal.learn.stacked.stacked_training import why_not
+from shoal.learn.user_errors import failure_of
 from shoal.runtime.task_execution import one_line
 
 X = torch.randn(16, 3, generator=torch.Generator().manual_seed(1))
@@ -151,8 +152,8 @@ class TooLarge(nn.Linear):
 def test_a_step_without_memory_says_what_helps_and_a_smaller_task_follows(
     monkeypatch: pytest.MonkeyPatch, fails: str
 ) -> None:
-    """The hint comes within the 400 characters of a report; the error, while it is kept, keeps no tensor. Only then is
-    the memory given back to other programs."""
+    """The hint comes within the 400 characters of a report; the error, while it is kept, keeps no tensor. The memory
+    is given back to other programs after the tensors are gone."""
     made = learner(TorchConfig(eval_batch_size=5), model=TooLarge, optimizer=torch.optim.Adam)
     layer = cast("TooLarge", made.module)
     held: list[int] = []
@@ -174,6 +175,22 @@ def test_a_step_without_memory_says_what_helps_and_a_smaller_task_follows(
         gc.enable()
     made.train(replace(large, batch_size=4))
     assert held == [0, 0]
+
+
+@pytest.mark.parametrize(
+    ("error", "remedy"),
+    [
+        (torch.OutOfMemoryError("tried to allocate 3 TiB"), "smaller batch_size (with accumulate)"),
+        (MemoryError(), "smaller batch_size (with accumulate)"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "smaller batch_size (with accumulate)"),
+        (RuntimeError("CUDA error: out of memory"), "smaller batch_size (with accumulate)"),
+        (OSError(12, "Cannot allocate memory"), "smaller batch_size (with accumulate)"),
+        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), "use fewer workers"),
+        (RuntimeError("shapes differ"), "the full traceback"),
+    ],
+)
+def test_memory_errors_come_with_a_remedy(error: Exception, remedy: str) -> None:
+    assert remedy in failure_of(error, "training").hint
 
 
 def test_convolutions_with_the_channels_last_learn_the_same() -> None:

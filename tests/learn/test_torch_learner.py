@@ -367,27 +367,6 @@ def test_errors_of_the_users_code_are_told_as_such() -> None:
         learner.gradient(TrainConfig())
 
 
-@pytest.mark.parametrize(
-    ("error", "remedy"),
-    [
-        (torch.OutOfMemoryError("tried to allocate 3 TiB"), "smaller batch_size (with accumulate)"),
-        (MemoryError(), "smaller batch_size (with accumulate)"),
-        (RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried"), "smaller batch_size (with accumulate)"),
-        (RuntimeError("CUDA error: out of memory"), "smaller batch_size (with accumulate)"),
-        (OSError(12, "Cannot allocate memory"), "smaller batch_size (with accumulate)"),
-        (RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed."), "use fewer workers"),
-        (RuntimeError("shapes differ"), "the full traceback"),
-    ],
-)
-def test_memory_errors_come_with_a_remedy(error, remedy) -> None:
-    def hungry(output, target):
-        raise error
-
-    with pytest.raises(LearnerFailed) as told:
-        some(loss=hungry).train(TrainConfig())
-    assert remedy in told.value.hint
-
-
 def test_local_batch_norm_stays_with_its_node() -> None:
     """FedBN: what BatchNorm learned is not sent, is not overwritten by what comes, and outlives a cancelled task."""
     learner, other = (some(model=models.bn, config=TorchConfig(batch_norm="local")) for _ in range(2))

@@ -91,7 +91,7 @@ _LACKS: dict[Capability, tuple[str, str, str]] = {
 """Use that an algorithm makes of each capability; why a learner does not have it, and what to do."""
 
 Lack = tuple[str, str]
-"""The reason against a learner, to be read after the algorithm's name, and what to do."""
+"""The reason that an algorithm cannot use a learner, to be read after the algorithm's name, and the remedy."""
 
 
 @dataclass(frozen=True)
