@@ -19,6 +19,7 @@ from typing import Any, Literal, get_args
 import torch
 from torch import Tensor, nn
 
+from shoal.core.algorithm.capability import Restriction
 from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Trained
 from shoal.core.errors import InvalidJob
 from shoal.core.model.tree import Tree
@@ -136,8 +137,8 @@ class TorchLearner(ModuleLearner):
     `Module.state_dict`; nodes compute updates relative to the model that they received (McMahan et al. 2017).
     """
 
-    restriction = property(lambda self: getattr(self._asked.site, "restriction", None))
-    """The capabilities lost with a part of the model, or None (see `shoal.core.algorithm.capability`)."""
+    restriction: Restriction | None = None
+    """Set by `use`: what the learner cannot do with a part of the model (see `shoal.core.algorithm.capability`)."""
 
     def __init__(
         self,
@@ -208,6 +209,7 @@ class TorchLearner(ModuleLearner):
             self._device = "cpu"  # between tasks the model stays there
         if site is not None:
             self._asked, self._placed = self._asked._replace(site=site), None
+            self.restriction = site.restriction if isinstance(site, ModelSite) else None
 
     def _place_data(self, device: torch.device) -> None:
         config, site = self.config, self._asked.site
