@@ -17,7 +17,7 @@ a transformer) by `TorchLearner` for one pass in batches of 8, by federated aver
 
 The loop and the stacks neither send, count nor check anything: they are what a simulation could reach. pfl and Flower
 send nothing either; shoal also counts the bytes of each message, checks each update and averages the training loss.
-No way evaluates. Of each way the best round counts, without the start of a job and, of shoal, the last evaluation.
+No way evaluates. The best round of each way counts, without the start of a job and, for shoal, the last evaluation.
 
 With `--sizes unequal` the clients hold from 1 to some 200 examples, exponentially distributed with the same mean; there
 are no stacks for these.
