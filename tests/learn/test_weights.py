@@ -46,27 +46,6 @@ def test_a_shared_tensor_travels_once_and_stays_shared() -> None:
     assert torch.equal(other.out.weight, module.embed.weight)
 
 
-class Counted(nn.Module):
-    """A part that does something of its own when it enters training mode."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.entered = 0
-
-    def train(self, mode: bool = True) -> "Counted":
-        self.entered += mode
-        return super().train(mode)
-
-
-def test_every_part_enters_training_mode_and_a_train_of_its_own_is_called_each_time() -> None:
-    plain, counted = nn.Sequential(nn.Linear(2, 2), nn.ReLU()), nn.Sequential(nn.Linear(2, 2), Counted())
-    plain[1].eval()
-    for module in (plain, counted, counted):
-        Weights(module).enter_training_mode()
-        assert all(part.training for part in module.modules())
-    assert counted[1].entered == 2
-
-
 class Kinds(nn.Module):
     """A tensor of every type and some odd shapes."""
 

@@ -192,7 +192,7 @@ class ModuleLearner(ABC):
             self._kept.forget()
             raise
         finally:
-            self.weights.clear_gradients()
+            self.module.zero_grad(set_to_none=True)
             self._kept.end_task()
             release(device)
 
