@@ -20,7 +20,7 @@ from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, momentum, p
 
 
 class Network(nn.Module):
-    """A list of blocks, one of which has a frozen part, between layers that are not in it."""
+    """A list of blocks, one of which has a frozen part, between layers that are not in it. Training is another mode."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ class Network(nn.Module):
         self.double()
 
     def forward(self, x: torch.Tensor) -> Any:
-        x = self.first(x)
+        x = self.first(x) * (2 if self.training else 1)
         for block in self.blocks:
             x = x + block(x)
         return self.last(x)

@@ -246,6 +246,7 @@ class TorchLearner(ModuleLearner):
         progress: Progress,
     ) -> Trained:
         site, descent = self._asked.site, partial(self._descent, config.lr, corrector)
+        self.weights.enter_training_mode()  # first: a module in shards is a copy, also of the mode
         if not isinstance(site, ModelSite):
             passes: Passes = WholePasses(
                 self.module,
@@ -267,7 +268,6 @@ class TorchLearner(ModuleLearner):
         progress = progress if site is None else SharedProgress(site, progress)
         if config.lr:  # else nothing is learned, only weighed
             self.train_data.note_batch_size(config.batch_size)
-        self.weights.enter_training_mode()
         for callback in self.config.callbacks:
             callback.task_started(self.module, config)
         watchers = [
