@@ -16,30 +16,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Sharded(Parallel):
-    """A shard of each parameter, its gradient and its optimizer's state at each process."""
-
-    reports: list[ShardReport] = field(default_factory=list, init=False, compare=False)
-    """Measurements of the last training, by rank."""
-
-    def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
-        from shoal.learn.shards.sharded_site import ShardedSite  # DTensor takes seconds to import
-
-        return ShardedSite(self.units, self.divided_layers, module, roles, device, autocast, self.reports)
-
-    @property
-    def units(self) -> tuple[str, ...]:
-        """The modules whose parameters are gathered together; (): chosen by the module."""
-        return ()
-
-    @property
-    def divided_layers(self) -> tuple[str | tuple[str, str], ...]:
-        """The layers that compute in shards."""
-        return ()
-
-
-@dataclass(frozen=True)
-class FullyShard(Sharded):
+class FullyShard(Parallel):
     """Shards that are gathered before they compute (ZeRO, Rajbhandari et al. 2020; torch's `fully_shard`)."""
 
     title: ClassVar[str] = "fully sharded"
@@ -47,14 +24,17 @@ class FullyShard(Sharded):
     modules: tuple[str, ...] = ()
     """The units: modules of which a process has all parameters while it computes them; the rest are one more.
     (): the modules in each `nn.Sequential` and `nn.ModuleList`, except very small ones."""
+    reports: list[ShardReport] = field(default_factory=list, init=False, compare=False)
+    """Measurements of the last training, by rank."""
 
-    @property
-    def units(self) -> tuple[str, ...]:
-        return self.modules
+    def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
+        from shoal.learn.shards.sharded_site import ShardedSite  # DTensor takes seconds to import
+
+        return ShardedSite(self.modules, (), module, roles, device, autocast, self.reports)
 
 
 @dataclass(frozen=True)
-class TensorParallel(Sharded):
+class TensorParallel(Parallel):
     """Dense layers that compute in shards on the rows of all processes; all other layers, such as convolutions, compute
     the rows of one process (Krizhevsky 2014; torch's `parallelize_module`)."""
 
@@ -63,7 +43,10 @@ class TensorParallel(Sharded):
     layers: tuple[str | tuple[str, str], ...]
     """Names of `nn.Linear`: pairs, of which the second follows the first and elementwise functions, such as ReLU and
     dropout; or single ones. Pairs send less."""
+    reports: list[ShardReport] = field(default_factory=list, init=False, compare=False)
+    """Measurements of the last training, by rank."""
 
-    @property
-    def divided_layers(self) -> tuple[str | tuple[str, str], ...]:
-        return self.layers
+    def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
+        from shoal.learn.shards.sharded_site import ShardedSite  # DTensor takes seconds to import
+
+        return ShardedSite((), self.layers, module, roles, device, autocast, self.reports)
