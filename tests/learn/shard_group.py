@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import OrderedDict
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,9 +13,10 @@ import torch
 from torch import nn
 
 from shoal.core.algorithm.learner import TrainConfig
-from shoal.core.errors import InvalidJob
+from shoal.core.errors import Cancelled, InvalidJob
 from shoal.learn import FullyShard, TensorParallel, TorchConfig, TorchLearner
 from shoal.learn.site.divided_module import Site
+from shoal.learn.site.shards import local
 from tests.learn.pipeline_group import fork
 from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, momentum, pull, trained
 
@@ -113,6 +115,20 @@ def measured(site: Site | None, model: Any, parallel: Any) -> Found:
     return {name: np.array([getattr(one, name) for one in reports]) for name in names}
 
 
+def withdrawn(site: Site | None) -> Found:
+    """Return the bytes that a rank has of parameters and gradients after a task that is withdrawn."""
+
+    def progress(fraction: float) -> None:
+        raise Cancelled("the task was withdrawn")
+
+    made = learner(site, optimizer=momentum)
+    with suppress(Cancelled):
+        made.train(CONFIG, progress=progress)
+    parts: Any = made._asked.site
+    tensors = [one for p in parts.sharded.module.parameters() for one in (p, p.grad) if one is not None]
+    return {"bytes": sum(local(one).untyped_storage().nbytes() for one in tensors)}
+
+
 def refusals(site: Site | None) -> Found:
     """Return the errors of shards that cannot be."""
 
@@ -171,6 +187,7 @@ OTHERS: dict[str, Case] = {
     "alike": lambda site: alike(cast("Site", site), TorchConfig(parallel=FullyShard())),
     "measured": lambda site: measured(site, Network, FullyShard(("blocks.0", "blocks.1", "blocks.2"))),
     "dense layers, measured": lambda site: measured(site, convolutions, TensorParallel(PAIR)),
+    "withdrawn": withdrawn,
     "refusals": refusals,
 }
 

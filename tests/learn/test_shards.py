@@ -69,6 +69,10 @@ def test_bytes_and_memory_of_dense_layers_that_compute_in_shards(together: Toget
     assert set(found["dense layers, measured"]["bytes_sent"]) == {(size - 1) * (activations + parameters) * 8 + targets}
 
 
+def test_a_withdrawn_task_leaves_nothing_on_the_device(together: Together) -> None:
+    assert together[1]["withdrawn"]["bytes"] == 0
+
+
 def test_shards_that_cannot_be_are_refused(together: Together) -> None:
     size, found = together
     only = "and each process has shards of the model only"

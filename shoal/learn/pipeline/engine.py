@@ -245,9 +245,12 @@ class PipelinedSite(ModelSite):
         passes = StagePasses(self, loss)
         for batch in batches:
             passes.evaluate(batch, found)
-        self.stage.to("cpu")
         metrics = self.gather(json.dumps(found.named()).encode())
         return {} if self.rank else cast("Metrics", json.loads(metrics[-1]))
+
+    def free(self) -> None:
+        for part in self._parts:
+            part.to("cpu")
 
 
 class StagePasses(Passes):

@@ -37,7 +37,7 @@ from shoal.learn.shards.dense_layers import (
 )
 from shoal.learn.shards.units import units_of
 from shoal.learn.site.divided_module import DividedModule
-from shoal.learn.site.shards import copy_shard, memory_here, whole
+from shoal.learn.site.shards import copy_shard, local, memory_here, whole
 from shoal.learn.training.descent import Descent
 from shoal.learn.training.measures import Evaluation, Loss
 from shoal.learn.training.passes import Autocast, ModelSite, Passes, WholePasses, output_and_loss
@@ -95,11 +95,13 @@ class ShardedModule(DividedModule):
         self.module.to_empty(device=device)
         average_gradients(self.module, layers, mesh.size())
         self.rows = EqualRows(self.module) if layers else None
+        self._freed: list[tuple[torch.UntypedStorage, int]] = []
 
     def load(self) -> None:
-        """Copy this rank's shards of the source and its modes, and discard gradients."""
-        self.reshard()
-        self.module.zero_grad(set_to_none=True)
+        """Copy this rank's shards of the source and its modes."""
+        for storage, nbytes in self._freed:
+            storage.resize_(nbytes)
+        self._freed = []
         with torch.no_grad():
             for source, own in self._pairs():
                 copy_shard(source.detach(), own)
@@ -114,11 +116,18 @@ class ShardedModule(DividedModule):
                 if source.requires_grad or not isinstance(source, nn.Parameter):
                     source.copy_(whole(own))
 
-    def reshard(self) -> None:
-        """Free the parameters that a pass has gathered; without a backward pass the last ones stay."""
+    def free(self) -> None:
+        """Free gradients, parameters that a pass has gathered, and the numbers of the shards, until `load`. The tensors
+        remain, because a kept optimizer has them."""
+        self.module.zero_grad(set_to_none=True)
         for one in self.module.modules():
             if isinstance(one, FSDPModule):
                 one.reshard()
+        if not self._freed:
+            storages = [local(own).untyped_storage() for _, own in self._pairs()]
+            self._freed = [(storage, storage.nbytes()) for storage in storages]
+            for storage in storages:
+                storage.resize_(0)
 
     def _pairs(self) -> list[tuple[Tensor, Tensor]]:
         """Return each tensor of the source with its copy."""
@@ -186,8 +195,11 @@ class ShardedSite(ModelSite):
             with self.autocast(self.device):
                 output, mean = output_and_loss(self.sharded.module, loss, batch.data)
             found.add(output, split(batch.data)[1], mean, batch.examples)
-        self.sharded.reshard()
         return {} if self.rank else found.named()
+
+    def free(self) -> None:
+        if self._sharded is not None:
+            self._sharded.free()
 
     def finish(self, optimizer: Optimizer | None, bytes_sent: int) -> None:
         """Give all ranks the whole model on the CPU, and log the measurements."""

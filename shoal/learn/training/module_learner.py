@@ -194,7 +194,11 @@ class ModuleLearner(ABC):
         finally:
             self.module.zero_grad(set_to_none=True)
             self._kept.end_task()
-            release(device)
+            self._free(device)
+
+    def _free(self, device: torch.device) -> None:
+        """Give back the memory of a task that has ended in any way."""
+        release(device)
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         """Return the settings of torch under which the module computes."""

@@ -125,6 +125,11 @@ class ModelSite(Site, ABC):
     def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
         """Return the metrics over batches at rank 0; {} at the others."""
 
+    @abstractmethod
+    def free(self) -> None:
+        """Free the memory of the device that this rank's part of the model takes, until the next task. Not collective:
+        the task may have been withdrawn."""
+
 
 class Parallel(ABC):
     """A way to divide a model among the ranks of a site."""

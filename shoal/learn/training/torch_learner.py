@@ -40,7 +40,7 @@ from shoal.learn.site.divided_module import Site
 from shoal.learn.site.ranks import SharedProgress, progress_here
 from shoal.learn.training.corrections import Corrector
 from shoal.learn.training.descent import Descent, OptimizerOf, other_than_plain
-from shoal.learn.training.devices import arithmetic, release, resident_limit, resolve
+from shoal.learn.training.devices import arithmetic, resident_limit, resolve
 from shoal.learn.training.distill import taught_by
 from shoal.learn.training.learner_callback import LearnerCallback
 from shoal.learn.training.measures import (
@@ -296,6 +296,12 @@ class TorchLearner(ModuleLearner):
             self._position = config.batch_index + mean.added - 1
         return super()._trained(config, mean)
 
+    def _free(self, device: torch.device) -> None:
+        if isinstance(site := self._asked.site, ModelSite):
+            site.free()
+            device = site.device
+        super()._free(device)
+
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
 
@@ -384,7 +390,7 @@ class TorchLearner(ModuleLearner):
                 _evaluate(self, batches, found)
             return found.named()
         finally:
-            release(device)
+            self._free(device)
 
 
 def _evaluate(learner: TorchLearner, batches: Iterable[Batch], found: Evaluation) -> None:
