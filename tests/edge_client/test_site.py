@@ -21,7 +21,7 @@ import torch
 
 import shoal
 from shoal.core.algorithm.learner import no_progress
-from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Slots
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchConfig
@@ -34,13 +34,13 @@ from shoal.runtime.training.child_process import LACK_OF_MEMORY, ProcessEnded
 from shoal.runtime.training.ipc import error_fields
 from shoal.runtime.training.site import group
 from shoal.runtime.training.site.group import RankGroup
-from shoal.runtime.training.site.requests import SiteRequests, SiteWriter
+from shoal.runtime.training.site.requests import SiteWriter
 from shoal.wire.payload import open_payload
 from shoal_edge_client.process import run
 from shoal_edge_client.settings import EdgeSettings
 from shoal_edge_client.training.trainer_backend import ProcessTrainer, ThreadTrainer, trainer_backend
 from tests.edge_client.conftest import PLAN, Place
-from tests.edge_client.test_trainer_backend import ROOT, TASK, Bench, is_alive
+from tests.edge_client.test_trainer_backend import JOB, ROOT, TASK, Bench, is_alive
 from tests.support import site_learners
 from tests.support.learners import VectorLearner
 from tests.support.ports import free_port
@@ -127,6 +127,16 @@ def test_the_error_of_a_rank_is_that_of_the_task(
     assert shop.training.starts == 1
 
 
+def test_an_update_that_diverged_does_not_end_the_group(tmp_path: Path, site: Callable[..., ProcessTrainer]) -> None:
+    shop = site()
+    bench = Bench(tmp_path, shop)
+    slots: Slots = {"model": site_learners.learner().init(5)}
+    with pytest.raises(InvalidPayload, match="the training diverged"):
+        bench.do(TASK, slots, parse_job({**JOB, "algorithm": {"name": "fedavg", "lr": 1e38}}))
+    assert np.isfinite(model_of(bench, slots)).all()
+    assert shop.training.starts == 1
+
+
 def test_learners_that_cannot_train_together_are_refused(site: Callable[..., ProcessTrainer]) -> None:
     with pytest.raises(InvalidJob, match="rank 1's model differs from rank 0's"):
         site(wide="1")
@@ -147,7 +157,7 @@ def test_an_answer_that_differs_is_told(other: dict[str, Any], text: str) -> Non
     ranks = SimpleNamespace(rank=0, gather=lambda own: [own, json.dumps(other).encode()])
     fake: Any = SimpleNamespace(site=ranks, needed=nullcontext)
     own: Any = SimpleNamespace(send=told.append, progress=no_progress)
-    SiteWriter(own, fake, SiteRequests(fake)).send({"ready": True, "examples": 6})
+    SiteWriter(own, fake).send({"ready": True, "examples": 6})
     assert told[0]["error"]["message"] == text
 
 
@@ -174,9 +184,7 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     first = LearnerDevices((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
     ranks = SimpleNamespace(rank=0, gather=lambda one: [one, json.dumps({"compute": own.values()}).encode()])
     fake: Any = SimpleNamespace(site=ranks, needed=nullcontext)
-    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), fake, SiteRequests(fake)).send(
-        {"compute": first}
-    )
+    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), fake).send({"compute": first})
     assert LearnerDevices.parse(told[0]["compute"]).describe() == {
         "hardware": "2 × H200",
         "processes": 2,
@@ -230,10 +238,9 @@ def test_under_torchrun_rank_0_says_that_another_one_has_ended(
     monkeypatch.setattr(group, "exit_now", lambda: None)
     one: Any = SimpleNamespace(site=SimpleNamespace(rank=0), failure=bytes)
     one.end = lambda why: RankGroup.end(one, why)
-    requests: Any = SimpleNamespace(present={"do": "run_step"})
     own: Any = SimpleNamespace(send=pytest.fail, progress=no_progress)
     lost = error_fields(RuntimeError("Connection closed by peer"), "")
-    SiteWriter(own, one, requests)._leave(lost)
+    SiteWriter(own, one)._leave(lost)
     assert capsys.readouterr().err.startswith("rank 0: another rank of this node has ended: ")
 
 

@@ -7,7 +7,7 @@ loses only the pieces.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from shoal.core.algorithm.algorithm import Algorithm, LocalResult, LocalTask, run_task
@@ -37,6 +37,8 @@ class TaskRunner:
     check: int = 0
     carry: Slots | None = None
     started: bool = False
+    learner_done: Callable[[], None] = lambda: None
+    """Called in each piece once no call of the learner follows."""
 
     def run_piece(self, task: Task) -> LocalResult | TaskStatus | None:
         """Do the next piece of the task, as it reads now. None: go on, there is nothing to tell."""
@@ -58,6 +60,7 @@ class TaskRunner:
         memory = self._memory_of_stage(task)
         mine = without_residuals(memory)
         made = run_task(self.algorithm, self.learner, local, mine)
+        self.learner_done()
         if isinstance(made, LocalResult):
             return self._packed(made, task, mine, memory)
         self.carry, self.check = made.carry, self.check + 1

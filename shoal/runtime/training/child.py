@@ -140,9 +140,10 @@ class TrainingChild:
     def _begin(self, asked: Mapping[str, Any]) -> None:
         algorithm, filters = self._plan(asked["job"])
         slots, base, memory = (_opened(asked[name]) for name in ("slots", "base", "memory"))
-        self._tasks[asked["task_number"]] = TaskRunner(
-            algorithm, self._learner, slots, base, memory, filters, self._progress
-        )
+        work = TaskRunner(algorithm, self._learner, slots, base, memory, filters, self._progress)
+        if self._group is not None:
+            work.learner_done = self._group.pass_collectives
+        self._tasks[asked["task_number"]] = work
 
     def _plan(self, job: dict[str, Any]) -> tuple[Algorithm, tuple[Filter, ...]]:
         key = json.dumps(job, sort_keys=True)
@@ -209,8 +210,7 @@ def _whole(error: BaseException) -> str:
 
 def serve_ranks(group: RankGroup, lines: SimpleQueue[dict[str, Any]] | None, writer: Writer) -> NoReturn:
     """Answer one line after the other with all ranks of a site. `lines`: those of the node, at rank 0."""
-    requests = SiteRequests(group, lines)
-    serve(requests, SiteWriter(writer, group, requests), group)
+    serve(SiteRequests(group, lines), SiteWriter(writer, group), group)
 
 
 def follow() -> NoReturn:

@@ -103,6 +103,8 @@ class RankGroup:
         from shoal.learn.site.divided_module import Site
 
         self._store = store
+        self.is_awaited = False
+        """Whether another rank may wait for a collective call of this one in the present request."""
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         self.site: Site = Site()
@@ -142,6 +144,10 @@ class RankGroup:
             LOOPBACK, port, processes, is_master=True, wait_for_workers=False, master_listen_fd=listener.detach()
         )
         return cls(store, 0, processes)
+
+    def pass_collectives(self) -> None:
+        """Note that this rank has made the last collective call of the present request."""
+        self.is_awaited = False
 
     def leave(self, failure: bytes) -> None:
         """End this process, whose error the others cannot wait for: they may be in the middle of a sum."""

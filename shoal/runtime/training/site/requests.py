@@ -66,7 +66,6 @@ class SiteRequests:
     def __init__(self, group: RankGroup, own: SimpleQueue[dict[str, Any]] | None = None) -> None:
         self._group, self._site, self._own = group, group.site, own
         self._copies = ExitStack()
-        self.present: Mapping[str, Any] = {}
 
     def get(self) -> dict[str, Any]:
         """Return the next request, whose files are on this machine until the request after it."""
@@ -76,7 +75,7 @@ class SiteRequests:
             while not data:
                 data = self._site.broadcast(self._next() if self._own is not None else b"")
             asked: dict[str, Any] = json.loads(data)
-            self.present = asked
+            self._group.is_awaited = asked.get("do") in TRAINING
             for name in FILES:
                 if asked.get(name) and not is_started_here():
                     asked[name] = self._shared(asked[name])
@@ -106,8 +105,8 @@ class SiteRequests:
 class SiteWriter:
     """The writer of the common answer of all ranks."""
 
-    def __init__(self, own: Writer, group: RankGroup, requests: SiteRequests) -> None:
-        self._own, self._group, self._requests = own, group, requests
+    def __init__(self, own: Writer, group: RankGroup) -> None:
+        self._own, self._group = own, group
         self.progress = own.progress
 
     @property
@@ -122,7 +121,7 @@ class SiteWriter:
     def send(self, reply: Mapping[str, Any]) -> None:
         """Answer at rank 0, once all ranks have an answer or one has an error."""
         error = reply.get("error")
-        if error and error["kind"] != Cancelled.__name__ and self._requests.present.get("do") in TRAINING:
+        if error and error["kind"] != Cancelled.__name__ and self._group.is_awaited:
             self._leave(error)
         known = {name: reply[name] for name in ("error", "model_form", "examples", "compute") if name in reply}
         with self._group.needed():
