@@ -43,7 +43,7 @@ DIVERGED_S = 120.0
 """Time in seconds for which a refused report that was not finite counts."""
 
 
-ERROR_CHARACTERS_MAX = 200
+ERROR_CHARACTERS_MAX = 300
 """Characters of a node's failure that an alert shows."""
 
 

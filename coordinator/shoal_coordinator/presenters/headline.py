@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 MISSED_LEAST = 3
 """Deadlines that a node must have missed, and at least half of those that it had, to be named for it."""
+BEFORE_THE_END = ("waiting", "running")
+"""Phases in which nodes are asked for models."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +126,7 @@ def _refused(facts: JobFacts) -> str:
 
 def _wait(facts: JobFacts) -> str:
     """Return what it waits for before it asks any node."""
-    if facts.asked or facts.mode != "server" or facts.phase not in ("waiting", "running"):
+    if facts.asked or facts.mode != "server" or facts.phase not in BEFORE_THE_END:
         return ""
     if not facts.nodes:
         return "Waiting: no node has joined" + (" yet" if facts.phase == "waiting" else "")
@@ -152,7 +154,7 @@ def _lack(facts: JobFacts) -> str:
 
 
 def _all_set_aside(facts: JobFacts) -> str:
-    if facts.mode != "server" or facts.phase != "running" or not facts.set_aside or facts.able or facts.busy:
+    if facts.mode != "server" or facts.phase not in BEFORE_THE_END or not facts.set_aside or facts.able or facts.busy:
         return ""
     return f"Stalled: {join_names(facts.set_aside)} failed repeatedly, and will be asked again later"
 
@@ -182,7 +184,7 @@ def _missing(facts: JobFacts) -> str:
 
 
 def _some_set_aside(facts: JobFacts) -> str:
-    if not facts.set_aside or facts.phase != "running":
+    if not facts.set_aside or facts.phase not in BEFORE_THE_END:
         return ""
     if facts.waits_for:
         return f"Stalled: {facts.waits_for}"
