@@ -18,6 +18,7 @@ from typing import Any, cast
 import numpy as np
 import pytest
 import torch
+from structlog.testing import capture_logs
 
 import shoal
 from shoal.core.algorithm.learner import no_progress
@@ -190,6 +191,19 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
         "processes": 2,
         "parallel": "in parts",
     }
+
+
+def test_more_processes_than_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(group, "sys", SimpleNamespace(platform="linux"))
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {4, 6}, raising=False)
+    with capture_logs() as logs:
+        assert (group.cores_here(2), group.cores_here(3)) == (2, 2)
+    assert [(one["event"], one["hint"]) for one in logs] == [
+        (
+            "3 processes share 2 cores: they load and train slowly",
+            "use at most as many processes as cores or cards",
+        )
+    ]
 
 
 def test_a_rank_that_the_system_has_ended_is_told_with_the_likely_cause(

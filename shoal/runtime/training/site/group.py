@@ -17,7 +17,10 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+import structlog
+
 from shoal.core.errors import InvalidJob, LearnerFailed
+from shoal.core.errors.phrases import counted
 from shoal.runtime.training.cards import LearnerDevices, process_device
 from shoal.runtime.training.child_process import KILLED, LACK_OF_MEMORY, how_ended
 
@@ -90,6 +93,15 @@ def _new_store(of_torchrun: Any, rank: int, size: int) -> Any:
     raise LearnerFailed("rank 0 of this node is not found", hint="look at its log")
 
 
+def cores_here(processes: int) -> int:
+    """Return the number of cores that a job may use; warn that there are fewer than processes."""
+    cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1
+    if cores < processes:
+        text = f"{processes} processes share {counted(cores, 'core')}: they load and train slowly"
+        structlog.get_logger("shoal.training").warning(text, hint="use at most as many processes as cores or cards")
+    return cores
+
+
 _told = threading.Event()  # it is known which rank has ended
 
 
@@ -127,8 +139,7 @@ class RankGroup:
         listener = socket.create_server((LOOPBACK, 0))  # a store's own would listen at all addresses
         port = listener.getsockname()[1]
         local = {} if sys.platform != "linux" else {"GLOO_SOCKET_IFNAME": "lo"}
-        cores = len(os.sched_getaffinity(0)) if sys.platform == "linux" else os.cpu_count() or 1  # that a job may use
-        threads = str(max(1, cores // processes))
+        threads = str(max(1, cores_here(processes) // processes))
         common = {"WORLD_SIZE": str(processes), "LOCAL_WORLD_SIZE": str(processes), STORE: str(port)}
         for name, value in {"OMP_NUM_THREADS": threads, "TORCH_CPP_LOG_LEVEL": "ERROR", **local}.items():
             os.environ.setdefault(name, value)
