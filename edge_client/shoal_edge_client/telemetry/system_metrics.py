@@ -102,11 +102,11 @@ def gpus(cards: frozenset[str] | None) -> Sample:
     try:
         pynvml.nvmlInit()
         devices = _all(pynvml) if cards is None else _with_uuids(pynvml, cards)
+        if not devices:
+            return {}
         memory = [pynvml.nvmlDeviceGetMemoryInfo(device) for device in devices]
         load = _load(pynvml, devices)
     except pynvml.NVMLError:
-        return {}
-    if not devices:
         return {}
     return {
         **load,
@@ -129,12 +129,12 @@ def _with_uuids(pynvml: Any, uuids: frozenset[str]) -> list[Any]:
 
 
 def _load(pynvml: Any, devices: list[Any]) -> Sample:
-    """Return the mean load of GPUs; empty without any, and for a part of one, whose load is not measured."""
+    """Return the mean load of GPUs; empty for a part of one, whose load is not measured."""
     try:
         busy = [pynvml.nvmlDeviceGetUtilizationRates(device).gpu for device in devices]
     except pynvml.NVMLError:
         return {}
-    return {"gpu": sum(busy) / len(busy) / 100} if busy else {}
+    return {"gpu": sum(busy) / len(busy) / 100}
 
 
 class SystemReporter:

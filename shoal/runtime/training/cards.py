@@ -68,8 +68,7 @@ class LearnerDevices:
     def describe(self) -> dict[str, Any]:
         """Return the facts beside `device` that a node tells about itself: its cards, and its processes if it has
         several."""
-        named = {one.card or str(number): one.hardware for number, one in enumerate(self.devices) if one.hardware}
-        counts = Counter(named.values())
+        counts = Counter({one.card: one.hardware for one in self.devices if one.hardware}.values())
         hardware = ", ".join(name if count == 1 else f"{count} × {name}" for name, count in counts.items())
         processes = {"processes": len(self.devices), "parallel": self.parallel} if len(self.devices) > 1 else {}
         return {**({"hardware": hardware} if hardware else {}), **processes}

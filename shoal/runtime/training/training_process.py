@@ -140,8 +140,7 @@ class TrainingProcess:
 
     def check(self, algorithm: Algorithm) -> None:
         """Raise `InvalidJob` if the loaded learner declares that it cannot do the algorithm's work."""
-        lacks = self._learner.get("lacks")
-        if lacks is not None and (error := capability_refusal(algorithm, lacks.get)) is not None:
+        if (error := capability_refusal(algorithm, self._learner["lacks"].get)) is not None:
             raise error
 
     @property
