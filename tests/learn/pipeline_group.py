@@ -2,14 +2,8 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
 import sys
-import traceback
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +17,10 @@ from shoal.core.algorithm.learner import TrainConfig
 from shoal.core.errors import InvalidJob
 from shoal.learn import Pipeline, TorchConfig, TorchLearner
 from shoal.learn.site.divided_module import Site
-from tests.learn.site_group import CONFIG, Case, Found, X, Y, momentum, pull, run, saved, trained
+from tests.learn.site_group import CONFIG, SIZE, Case, Found, X, Y, fork, momentum, pull, trained
 
-CUTS: dict[int, tuple[int | str, ...]] = {1: (), 2: ("body.2",), 4: (1, "body.2", "last")}
+CUTS: dict[int, tuple[int | str, ...]] = {1: (), SIZE: (1, "body.2")}
 """By the number of ranks; one of them is inside of a module."""
-SIZES = (2, 4)
 MICROBATCHES = 6
 """A batch of 16 rows has micro-batches of 3, 3, 3, 3, 3 and 1, one of 2 rows has 1, 1 and none."""
 
@@ -155,40 +148,7 @@ CASES: dict[str, Case] = {
 OTHERS: dict[str, Case] = {"measured": measured, "refusals": refusals}
 
 
-def results(folder: Path, module: str = __name__, sizes: Sequence[int] = SIZES) -> dict[int, dict[str, Found]]:
-    """Run all cases of a module with these numbers of ranks, and return the results of rank 0.
-
-    One process imports the engine, which takes seconds, and is then forked into the ranks.
-    """
-    with subprocess.Popen(
-        [sys.executable, "-m", module, str(folder), *map(str, sizes)], start_new_session=True
-    ) as started:
-        try:
-            assert started.wait(240) == 0
-        finally:
-            with suppress(ProcessLookupError):
-                os.killpg(started.pid, signal.SIGKILL)
-    return {size: saved(folder / str(size)) for size in sizes}
-
-
-def fork(cases: Mapping[str, Case], size: int, folder: Path) -> None:
-    """Run cases at this number of ranks. Raises `ChildProcessError` if one of them fails."""
-    folder.mkdir()
-    ranks = []
-    for rank in range(size):
-        if not (child := os.fork()):
-            try:
-                run(cases, size, folder, rank)
-            finally:
-                traceback.print_exc()
-                os._exit(1)
-        ranks.append(child)
-    if codes := [code for _ in ranks if (code := os.wait()[1])]:
-        raise ChildProcessError(f"ranks ended with {codes}")
-
-
 if __name__ == "__main__":
     import torch.distributed.pipelining
 
-    for number in sys.argv[2:]:
-        fork({**CASES, **OTHERS}, int(number), Path(sys.argv[1]) / number)
+    fork({**CASES, **OTHERS}, Path(sys.argv[1]))

@@ -17,8 +17,7 @@ from shoal.core.errors import Cancelled, InvalidJob
 from shoal.learn import FullyShard, TensorParallel, TorchConfig, TorchLearner
 from shoal.learn.site.divided_module import Site
 from shoal.learn.site.shards import local
-from tests.learn.pipeline_group import fork
-from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, momentum, pull, trained
+from tests.learn.site_group import CONFIG, Case, Found, X, Y, alike, fork, momentum, pull, trained
 
 
 class Network(nn.Module):
@@ -26,8 +25,8 @@ class Network(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
-        self.first, self.last, self.unused = nn.Linear(6, 8), nn.Linear(8, 2), nn.Linear(2, 2)
-        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(8, 7), nn.Tanh(), nn.Linear(7, 8)) for _ in range(3))
+        self.first, self.last, self.unused = nn.Linear(6, 9), nn.Linear(9, 2), nn.Linear(2, 2)
+        self.blocks = nn.ModuleList(nn.Sequential(nn.Linear(9, 7), nn.Tanh(), nn.Linear(7, 9)) for _ in range(3))
         self.blocks[1].get_submodule("0").requires_grad_(False)
         self.double()
 
@@ -40,8 +39,8 @@ class Network(nn.Module):
 
 def convolutions() -> nn.Module:
     """Return convolutions and dense layers, with a function in place between the latter."""
-    found = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 4, 3), nn.Tanh(), nn.Flatten())
-    dense = nn.Sequential(nn.Linear(16, 12), nn.ReLU(inplace=True), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 4))
+    found = nn.Sequential(nn.Unflatten(1, (1, 6)), nn.Conv1d(1, 3, 3), nn.Tanh(), nn.Flatten())
+    dense = nn.Sequential(nn.Linear(12, 12), nn.ReLU(inplace=True), nn.Linear(12, 7), nn.Tanh(), nn.Linear(7, 6))
     return nn.Sequential(OrderedDict(found=found, dense=dense)).double()
 
 
@@ -195,5 +194,4 @@ if __name__ == "__main__":
     import torch.distributed.fsdp
     import torch.distributed.tensor
 
-    for number in sys.argv[2:]:
-        fork({**CASES, **OTHERS}, int(number), Path(sys.argv[1]) / number)
+    fork({**CASES, **OTHERS}, Path(sys.argv[1]))

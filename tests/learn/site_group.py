@@ -1,14 +1,17 @@
 """Trainings that the ranks of a site do together, and a single process does alone, for comparison.
 
-`results(SIZE, folder)` starts the ranks, each of which runs this module.
+`results(folder, module)` starts the ranks, each of which runs the cases of a module.
 """
 
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -31,8 +34,10 @@ Case = Callable[[Site | None], Found]
 DRAWN = torch.Generator().manual_seed(5)
 X = torch.randn(98, 6, generator=DRAWN, dtype=torch.float64)
 Y = (X[:, 0] + X[:, 1] > 0).long()
+SIZE = 3
+"""The number of ranks."""
 CONFIG = TrainConfig(epochs=2, batch_size=16, lr=0.3, seed=7)
-"""Seven batches in a pass; the last has two rows, fewer than four ranks."""
+"""Seven batches in a pass; the last has two rows, fewer than there are ranks."""
 ACCUMULATING = TorchConfig(accumulate=3, clip_norm=0.5)
 """Each pass ends with a step of one batch."""
 
@@ -219,7 +224,7 @@ CASES: dict[str, Case] = {
 }
 """Trainings with the same result in any number of processes."""
 
-OTHERS: dict[str, Callable[[Site], Found]] = {
+OTHERS: dict[str, Any] = {
     "alike": alike,
     "withdrawn": withdrawn,
     "refused": refused,
@@ -227,22 +232,17 @@ OTHERS: dict[str, Callable[[Site], Found]] = {
 }
 
 
-def results(size: int, folder: Path) -> dict[str, Found]:
-    """Start the ranks of a site, and return the results of rank 0."""
-    command = [sys.executable, "-m", "tests.learn.site_group", str(size), str(folder)]
-    started = [subprocess.Popen([*command, str(rank)]) for rank in range(size)]
-    try:
-        codes = [process.wait(120) for process in started]
-    finally:
-        for process in started:
-            process.kill()
-            process.wait()
-    assert codes == [0] * size
-    return saved(folder)
+def results(folder: Path, module: str) -> dict[str, Found]:
+    """Run all cases of a module, and return the results of rank 0.
 
-
-def saved(folder: Path) -> dict[str, Found]:
-    """Return the results of rank 0."""
+    One process imports what takes seconds, and is then forked into the ranks.
+    """
+    with subprocess.Popen([sys.executable, "-m", module, str(folder)], start_new_session=True) as started:
+        try:
+            assert started.wait(240) == 0
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
     with np.load(folder / "results.npz") as file:
         found: dict[str, Found] = {}
         for key, value in file.items():
@@ -251,10 +251,25 @@ def saved(folder: Path) -> dict[str, Found]:
     return found
 
 
-def run(cases: Mapping[str, Case], size: int, folder: Path, rank: int) -> NoReturn:
+def fork(cases: Mapping[str, Case], folder: Path) -> None:
+    """Run cases at all ranks. Raises `ChildProcessError` if one of them fails."""
+    ranks = []
+    for rank in range(SIZE):
+        if not (child := os.fork()):
+            try:
+                run(cases, folder, rank)
+            finally:
+                traceback.print_exc()
+                os._exit(1)
+        ranks.append(child)
+    if codes := [code for _ in ranks if (code := os.wait()[1])]:
+        raise ChildProcessError(f"ranks ended with {codes}")
+
+
+def run(cases: Mapping[str, Case], folder: Path, rank: int) -> NoReturn:
     """Run cases at one rank, and end the process."""
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=size)
+    dist.init_process_group("gloo", init_method=f"file://{folder / 'store'}", rank=rank, world_size=SIZE)
     site = Site()
     found = {f"{case}:{name}": one for case, run in cases.items() for name, one in run(site).items()}
     if rank == 0:
@@ -265,4 +280,4 @@ def run(cases: Mapping[str, Case], size: int, folder: Path, rank: int) -> NoRetu
 
 
 if __name__ == "__main__":
-    run({**CASES, **OTHERS}, int(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]))
+    fork({**CASES, **OTHERS}, Path(sys.argv[1]))

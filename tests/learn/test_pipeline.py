@@ -8,63 +8,52 @@ import pytest
 from shoal.core.errors import InvalidJob
 from shoal.learn import Pipeline
 from shoal.learn.split.cut_choice import PieceCost, balanced_cuts
-from tests.learn.pipeline_group import CASES, SIZES, results
-from tests.learn.site_group import Found
+from tests.learn.pipeline_group import CASES
+from tests.learn.site_group import SIZE, Found, results
 
 ROUNDING = 1e-9
 """Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a micro-batch by some 0.01."""
 
-Together = tuple[int, dict[str, Found]]
-
 
 @pytest.fixture(scope="module")
-def sites(tmp_path_factory: pytest.TempPathFactory) -> dict[int, dict[str, Found]]:
-    return results(tmp_path_factory.mktemp("pipeline"))
-
-
-@pytest.fixture(params=SIZES)
-def together(request: pytest.FixtureRequest, sites: dict[int, dict[str, Found]]) -> Together:
-    return request.param, sites[request.param]
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    return results(tmp_path_factory.mktemp("pipeline"), "tests.learn.pipeline_group")
 
 
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("case", CASES)
-def test_the_model_does_not_depend_on_the_number_of_stages(case: str, together: Together) -> None:
-    alone, found = CASES[case](None), together[1][case]
+def test_the_model_does_not_depend_on_the_number_of_stages(case: str, together: dict[str, Found]) -> None:
+    alone, found = CASES[case](None), together[case]
     assert alone.keys() == found.keys()
     for name, value in alone.items():
         np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
 
 
 @pytest.mark.usefixtures("processes")
-def test_bytes_between_stages_are_counted(together: Together) -> None:
-    size, found = together
+def test_bytes_between_stages_are_counted(together: dict[str, Found]) -> None:
     activations = 18 * 8 * 8  # 14 rows in 6 micro-batches are padded to 18, of 8 numbers of 8 bytes
-    ends = [activations, activations]
-    assert list(found["measured"]["bytes"]) == [ends[0], *[2 * activations] * (size - 2), ends[1]]
-    assert all(found["measured"]["busy"])
+    assert list(together["measured"]["bytes"]) == [activations, 2 * activations, activations]
+    assert all(together["measured"]["busy"])
 
 
 @pytest.mark.usefixtures("processes")
-def test_a_stage_takes_the_memory_of_its_own_parameters(together: Together) -> None:
-    size, found = together
+def test_a_stage_takes_the_memory_of_its_own_parameters(together: dict[str, Found]) -> None:
     first, inner, last = 6 * 8 + 8, 8 * 8 + 8, 8 * 2 + 2
-    parameters = [first + inner, inner + last] if size == 2 else [first, inner, inner, last]
-    assert list(found["measured"]["memory"]) == [3 * 8 * one for one in parameters]  # weights, gradients, momentum
+    parameters = [first, inner, inner + last]
+    assert list(together["measured"]["memory"]) == [3 * 8 * one for one in parameters]  # weights, gradients, momentum
 
 
 @pytest.mark.usefixtures("processes")
-def test_pipelines_that_cannot_be_are_refused(together: Together) -> None:
-    size, found = together
-    texts = {name: str(text) for name, text in found["refusals"].items()}
+def test_pipelines_that_cannot_be_are_refused(together: dict[str, Found]) -> None:
+    texts = {name: str(text) for name, text in together["refusals"].items()}
     only = "and each process of a pipeline trains its stage only"
     assert texts == {
         "unknown": "no module 'absent' to cut at",
-        "number": f"{size} cuts make {size + 1} stages, and this node has {size} processes",
-        "few": f"1 micro-batches for a pipeline of {size} stages",
+        "number": f"{SIZE} cuts make {SIZE + 1} stages, and this node has {SIZE} processes",
+        "few": f"1 micro-batches for a pipeline of {SIZE} stages",
         "no chain": "a cut inside a module that is not a chain: the model is a Bilinear",
         "frozen": "stage 0 has no parameter to train",
-        "too few modules": f"the model has no {size} parts with a layer to train each",
+        "too few modules": f"the model has no {SIZE} parts with a layer to train each",
         "tied": "two stages share the tensor 1.bias",
         "fp16": "fp16 with parallel=Pipeline",
         "correction": f"the job corrects every local gradient, {only}",

@@ -5,78 +5,73 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tests.learn.pipeline_group import SIZES, results
 from tests.learn.shard_group import CASES, Network
-from tests.learn.site_group import Found
+from tests.learn.site_group import SIZE, Found, results
 
 pytestmark = pytest.mark.usefixtures("processes")
 
 ROUNDING = 1e-9
 """Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a batch by some 0.01."""
 
-Together = tuple[int, dict[str, Found]]
 
-
-@pytest.fixture(scope="module", params=SIZES)
-def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Together:
-    size: int = request.param
-    return size, results(tmp_path_factory.mktemp("shards"), "tests.learn.shard_group", (size,))[size]
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    return results(tmp_path_factory.mktemp("shards"), "tests.learn.shard_group")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_model_does_not_depend_on_the_number_of_processes(case: str, together: Together) -> None:
-    alone, found = CASES[case](None), together[1][case]
+def test_the_model_does_not_depend_on_the_number_of_processes(case: str, together: dict[str, Found]) -> None:
+    alone, found = CASES[case](None), together[case]
     assert alone.keys() == found.keys()
     for name, value in alone.items():
         np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
 
 
-def test_all_ranks_have_the_same_statistics(together: Together) -> None:
-    assert together[1]["alike"]["distance"] == 0.0
+def test_all_ranks_have_the_same_statistics(together: dict[str, Found]) -> None:
+    assert together["alike"]["distance"] == 0.0
 
 
-def test_a_process_has_the_memory_of_its_shards(together: Together) -> None:
-    size, found = together
+def test_a_process_has_the_memory_of_its_shards(together: dict[str, Found]) -> None:
     parameters = dict(Network().named_parameters())
     trained = {name: one for name, one in parameters.items() if one.requires_grad}
     moved = {name: one for name, one in trained.items() if not name.startswith("unused")}
     kinds = {"weight_bytes": parameters, "gradient_bytes": trained, "optimizer_bytes": moved}
     for name, held in kinds.items():
-        shards = [one.chunk(size) for one in held.values()]
-        expected = [sum(one[rank].nbytes for one in shards if rank < len(one)) for rank in range(size)]
-        assert list(found["measured"][name]) == expected
+        shards = [one.chunk(SIZE) for one in held.values()]
+        expected = [sum(one[rank].nbytes for one in shards if rank < len(one)) for rank in range(SIZE)]
+        assert list(together["measured"][name]) == expected
 
 
-def test_bytes_between_processes_are_counted(together: Together) -> None:
-    """Shards of equal size: a tensor of 7 rows has 2 in each of 4 processes."""
-    size, found = together
-    block, other, gradients = {2: (68, 40, 68 + 32 + 68 + 37), 4: (34, 26, 34 + 16 + 34 + 23)}[size]
-    gathered = 3 * 2 * block + other  # blocks for both passes; the others stay until the backward pass
-    targets = 2 * (size - 1) * 8 // size  # all processes add up their numbers of targets
-    assert set(found["measured"]["bytes_sent"]) == {(size - 1) * (gathered + gradients) * 8 + targets}
+ADDED = 2 * (SIZE - 1) * 8 / SIZE
+"""All processes add up their numbers of targets."""
 
 
-def test_bytes_and_memory_of_dense_layers_that_compute_in_shards(together: Together) -> None:
-    """14 rows are 4 in each of 4 processes; each sends what the others lack of inputs, outputs and their gradients."""
-    size, found = together
-    convolution, last = 4 // size * 3 + 4 // size, -(-4 // size) * 7 + -(-4 // size)
-    own = 12 // size * 16 + 12 // size + 12 // size * 7 + 7 + convolution + last  # the second layer has a whole bias
-    assert set(found["dense layers, measured"]["weight_bytes"]) == {own * 8}
-    rows = -(-14 // size)
-    activations = 2 * rows * (16 + 7)
+def test_bytes_between_processes_are_counted(together: dict[str, Found]) -> None:
+    """Shards of equal size: a tensor of 7 rows has 3 in each process."""
+    block, others, frozen, unused = 3 * 9 + 3 + 3 * 7 + 3, 3 * 6 + 3 + 9 + 1, 3 * 9 + 3, 2 + 1
+    gathered = 3 * 2 * block + others + unused  # blocks for both passes; the others stay until the backward pass
+    gradients = 3 * block - frozen + others
+    assert set(together["measured"]["bytes_sent"]) == {round((SIZE - 1) * (gathered + gradients) * 8 + ADDED)}
+
+
+def test_bytes_and_memory_of_dense_layers_that_compute_in_shards(together: dict[str, Found]) -> None:
+    """14 rows are 5 in each process; each sends what the others lack of inputs, outputs and their gradients."""
+    convolution, last = 3 + 1, 2 * 7 + 2
+    own = 4 * 12 + 4 + 4 * 7 + 7 + convolution + last  # the second layer has a whole bias
+    assert set(together["dense layers, measured"]["weight_bytes"]) == {own * 8}
+    activations = 2 * 5 * (12 + 7)
     parameters = 3 * (convolution + last)  # each is gathered for both passes, and its gradients are added up
-    targets = 2 * (size - 1) * 8 // size
-    assert set(found["dense layers, measured"]["bytes_sent"]) == {(size - 1) * (activations + parameters) * 8 + targets}
+    expected = round((SIZE - 1) * (activations + parameters) * 8 + ADDED)
+    assert set(together["dense layers, measured"]["bytes_sent"]) == {expected}
 
 
-def test_a_withdrawn_task_leaves_nothing_on_the_device(together: Together) -> None:
-    assert together[1]["withdrawn"]["bytes"] == 0
+def test_a_withdrawn_task_leaves_nothing_on_the_device(together: dict[str, Found]) -> None:
+    assert together["withdrawn"]["bytes"] == 0
 
 
-def test_shards_that_cannot_be_are_refused(together: Together) -> None:
-    size, found = together
+def test_shards_that_cannot_be_are_refused(together: dict[str, Found]) -> None:
     only = "and each process has shards of the model only"
-    assert {name: str(text) for name, text in found["refusals"].items()} == {
+    assert {name: str(text) for name, text in together["refusals"].items()} == {
         "unknown": "the model has no module 'absent'",
         "container": "blocks is a ModuleList that does not compute with parameters of its own",
         "without parameters": "blocks.0.1 is a Tanh that does not compute with parameters of its own",
@@ -89,7 +84,7 @@ def test_shards_that_cannot_be_are_refused(together: Together) -> None:
         "convolution": "found.1 is a Conv1d, and only nn.Linear computes in shards",
         "twice": "dense.0 is named 2 times",
         "no pair": "dense.0 and dense.4 are not a pair: the second layer takes the outputs of the first",
-        "odd": f"dense.2 has 7 outputs, which {size} processes cannot divide equally",
+        "odd": f"dense.2 has 7 outputs, which {SIZE} processes cannot divide equally",
         "correction": f"the job corrects every local gradient, {only}",
         "gradient": f"the job steps along the gradient over all data of a node, {only}",
     }

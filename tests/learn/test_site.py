@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import numpy as np
 import pytest
 
@@ -15,38 +13,34 @@ ROUNDING = 1e-9
 """Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a batch by some 0.01."""
 
 
-@pytest.fixture(scope="module", params=[2, 4])
-def together(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[int, dict[str, Found]]:
-    size: int = request.param
-    folder: Path = tmp_path_factory.mktemp("site")
-    return size, results(size, folder)
+@pytest.fixture(scope="module")
+def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
+    return results(tmp_path_factory.mktemp("site"), "tests.learn.site_group")
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_model_does_not_depend_on_the_number_of_processes(
-    case: str, together: tuple[int, dict[str, Found]]
-) -> None:
-    alone, found = CASES[case](None), together[1][case]
+def test_the_model_does_not_depend_on_the_number_of_processes(case: str, together: dict[str, Found]) -> None:
+    alone, found = CASES[case](None), together[case]
     assert alone.keys() == found.keys()
     for name, value in alone.items():
         np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
 
 
-def test_all_ranks_have_the_same_statistics(together: tuple[int, dict[str, Found]]) -> None:
-    assert together[1]["alike"]["distance"] == 0.0
+def test_all_ranks_have_the_same_statistics(together: dict[str, Found]) -> None:
+    assert together["alike"]["distance"] == 0.0
 
 
-def test_a_withdrawn_task_stops_at_the_same_step_at_all_ranks(together: tuple[int, dict[str, Found]]) -> None:
-    assert together[1]["withdrawn"]["steps"] == 3.0
+def test_a_withdrawn_task_stops_at_the_same_step_at_all_ranks(together: dict[str, Found]) -> None:
+    assert together["withdrawn"]["steps"] == 3.0
 
 
-def test_batches_that_cannot_be_divided_are_refused(together: tuple[int, dict[str, Found]]) -> None:
-    text = str(together[1]["refused"]["text"])
+def test_batches_that_cannot_be_divided_are_refused(together: dict[str, Found]) -> None:
+    text = str(together["refused"]["text"])
     assert text == "a batch of 16 examples holds str, which cannot be divided among the processes of this node"
 
 
-def test_averages_begin_before_all_gradients_are_known(together: tuple[int, dict[str, Found]]) -> None:
-    began = list(together[1]["overlapped"]["began"])
+def test_averages_begin_before_all_gradients_are_known(together: dict[str, Found]) -> None:
+    began = list(together["overlapped"]["began"])
     assert len(began) > 1
     assert began == sorted(began)
     assert began[0] < 4
