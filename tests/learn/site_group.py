@@ -253,6 +253,8 @@ def results(folder: Path, module: str) -> dict[str, Found]:
 
 def fork(cases: Mapping[str, Case], folder: Path) -> None:
     """Run cases at all ranks. Raises `ChildProcessError` if one of them fails."""
+    import torch._dynamo  # noqa: F401 - else the first optimizer at each rank imports it
+
     ranks = []
     for rank in range(SIZE):
         if not (child := os.fork()):
