@@ -40,6 +40,7 @@ def test_where_all_is_well_nobody_is_told() -> None:
             "nodes-set-aside",
             "is stalled: 1 of 3 nodes ready (last failure of ada: CUDA out of memory; bob: unknown); mend the cause",
         ),
+        ({"set_aside": (("ada", 900 * "x"), ("bob", "y"))}, "nodes-set-aside", f"{300 * 'x'}; bob: y); mend the cause"),
         ({"foreign": (("ada", "2 tensors, not 7"),)}, "model-differs", "ada: 2 tensors, not 7"),
         ({"waited_s": 601.0}, "no-progress", "10 minutes"),
         ({"waited_s": 601.0, "usual_s": None}, "no-progress", "10 minutes"),

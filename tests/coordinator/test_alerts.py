@@ -93,8 +93,11 @@ def test_a_node_that_fails_for_good_leaves_too_few(tmp_path: Path) -> None:
         assert "below the quorum: 1 of 2; set aside after failures: n0" in text
         assert "n0: CUDA out of memory" in text
         assert text.endswith(alert_rules.SET_ASIDE_REMEDY)
-        headline = running.job("main")["headline"]
-        assert headline == "Stalled: below the quorum: 1 of 2; set aside after failures: n0"
+        waiting, failure = (
+            "below the quorum: 1 of 2; set aside after failures: n0",
+            "last failure of n0: CUDA out of memory",
+        )
+        assert running.job("main")["headline"] == f"Stalled: {waiting}; {failure}"
         stage.close()
 
 

@@ -57,20 +57,22 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
             replace(IDLE, nodes=4, able=1, closed=1, barred=(("a", "2 tensors, not 7"), ("b", "drained"))),
             "Waiting: 1 of 3 nodes can be asked; a: 2 tensors, not 7, and 1 more node may not be asked",
         ),
-        (replace(IDLE, nodes=4, able=1, set_aside=("a",)), "Waiting: 1 of 3 nodes can be asked"),
+        (replace(IDLE, nodes=4, able=1, set_aside=(("a", ""),)), "Waiting: 1 of 3 nodes can be asked"),
         (
-            replace(IDLE, nodes=2, able=0, set_aside=("a", "b")),
-            "Stalled: a, b failed repeatedly, and will be asked again later",
+            replace(IDLE, nodes=2, able=0, set_aside=(("a", "a full disk"), ("b", "x"))),
+            "Stalled: a, b failed repeatedly, and will be asked again later; last failure of a: a full disk",
         ),
         (
-            replace(IDLE, phase="waiting", nodes=2, able=0, set_aside=("a", "b")),
+            replace(IDLE, phase="waiting", nodes=2, able=0, set_aside=(("a", ""), ("b", ""))),
             "Stalled: a, b failed repeatedly, and will be asked again later",
         ),
-        (replace(GOING, phase="waiting", set_aside=("a",), able=11), "a failed repeatedly; 11 nodes can be asked"),
-        (replace(GOING, set_aside=("a",), able=11), "a failed repeatedly; 11 nodes can be asked"),
+        (replace(GOING, phase="waiting", set_aside=(("a", ""),), able=11), "a failed repeatedly; 11 nodes can be asked"),
+        (replace(GOING, set_aside=(("a", ""),), able=11), "a failed repeatedly; 11 nodes can be asked"),
         (
-            replace(GOING, set_aside=("a",), able=2, waits_for="2 of 3 nodes ready; set aside after failures: a"),
-            "Stalled: 2 of 3 nodes ready; set aside after failures: a",
+            replace(
+                GOING, set_aside=(("a", "x"),), able=2, waits_for="2 of 3 nodes ready; set aside after failures: a"
+            ),
+            "Stalled: 2 of 3 nodes ready; set aside after failures: a; last failure of a: x",
         ),
         (replace(GOING, late=(("a", 2, 2), ("slow", 8, 10))), "slow missed 8 of the last 10 deadlines"),
         (

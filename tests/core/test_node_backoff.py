@@ -55,7 +55,7 @@ def test_a_disk_that_was_full_for_a_moment_costs_a_minute() -> None:
     assert "a is asked again, after 3 failures in a row" in told
     hub.on(report(hub, "a", {"model": model(0.0, 1.0)}, 1.0), 62.0)
     assert hub.progress.version == 1
-    assert hub.roster["a"].failures == 0
+    assert (hub.roster["a"].failures, hub.roster["a"].error) == (0, "")
 
 
 def test_each_failure_doubles_the_pause_up_to_an_hour() -> None:
@@ -77,7 +77,7 @@ def test_a_pause_outlives_the_coordinator() -> None:
     hub = begun()
     failed(hub)
     twin = restored(hub)
-    assert twin.roster["a"].is_set_aside
+    assert (twin.roster["a"].is_set_aside, twin.roster["a"].error) == (True, "the disk is full")
     twin.on(Timer(), 1.0 + PAUSE_S)
     assert isinstance(twin.poll_reply("a"), Task)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from statistics import median
 from typing import Any
 
@@ -37,23 +37,14 @@ JOBS_MAX = 50
 """Jobs that an alert names."""
 
 FAILURES_READ_MAX = 200
-"""Newest failures that are searched for causes and for values that are not finite."""
+"""Newest failures that are searched for values that are not finite."""
 
 DIVERGED_S = 120.0
 """Time in seconds for which a refused report that was not finite counts."""
 
 
-ERROR_CHARACTERS_MAX = 300
-"""Characters of a node's failure that an alert shows."""
-
-
-@dataclass(frozen=True)
-class RecentFaults:
-    """Recent failures of nodes. `non_finite`: values that were not finite, by job; `errors`: the last failure by job
-    and node."""
-
-    non_finite: dict[str, str] = field(default_factory=dict)
-    errors: dict[tuple[str, str], str] = field(default_factory=dict)
+ERROR_CHARACTERS_MAX = 200
+"""Characters of a refused report's failure that an alert shows."""
 
 
 @dataclass(frozen=True)
@@ -92,8 +83,8 @@ class AlertLoop:
         now = time.monotonic()
         self._rules.open = {key for key in self._rules.open if self._is_responsible(key)}
         jobs = self._active_runners()
-        recent = await self._recent_faults(jobs) if jobs else RecentFaults()
-        state = Now(tuple(self._job(runner, now, recent) for runner in jobs), self._free_bytes())
+        diverged = await self._diverged(jobs) if jobs else {}
+        state = Now(tuple(self._job(runner, now, diverged) for runner in jobs), self._free_bytes())
         raised, cleared = self._rules.update(conditions(state, self._limits, frozenset(self._rules.open)), now)
         if not raised and not cleared:
             return
@@ -148,7 +139,7 @@ class AlertLoop:
         except StorageFailed:
             return None
 
-    def _job(self, runner: JobRunner, now: float, recent: RecentFaults) -> JobCondition:
+    def _job(self, runner: JobRunner, now: float, diverged: dict[str, str]) -> JobCondition:
         hub, presence = runner.hub, self._services.presence
         name, schedule = runner.name, hub.settings.schedule
         if self._newest_since.get(name, (-1, 0.0))[0] != hub.progress.version:
@@ -167,7 +158,7 @@ class AlertLoop:
             usual_s=median(hub.progress.round_seconds) if hub.progress.round_seconds else None,
             lost=missing_nodes(hub, presence.lost),
             limited=tuple(sorted(hub.state.bounded_nodes.items())),
-            set_aside=tuple((one.node, recent.errors.get((name, one.node), "")) for one in stopped),
+            set_aside=tuple((one.node, one.error) for one in stopped),
             waits_for=hub.progress.waiting_for if with_server and hub.state.is_idle else "",
             foreign=tuple(
                 (node, layout_mismatch.mismatch_reason(hub, node, presence))
@@ -176,12 +167,11 @@ class AlertLoop:
             is_deserted=with_server and not hub.eligibility.askable_members(runner.clock.now()),
             got=got,
             quorum=quorum,
-            diverged=recent.non_finite.get(name, ""),
+            diverged=diverged.get(name, ""),
         )
 
-    async def _recent_faults(self, jobs: list[JobRunner]) -> RecentFaults:
-        """Return recent failures, and values that were not finite: of refused reports, or metrics of the newest
-        versions.
+    async def _diverged(self, jobs: list[JobRunner]) -> dict[str, str]:
+        """Return values that were not finite, by job: of refused reports, or metrics of the newest versions.
 
         The newest version is excluded, because its nodes report its metrics with their next update.
         """
@@ -200,8 +190,7 @@ class AlertLoop:
             for name, value in row.metrics.items():
                 if isinstance(value, str):
                     found[row.job] = f"{name} of version {row.number} is {value}"
-        errors = {(row.job, row.node): row.error[:ERROR_CHARACTERS_MAX] for row in reversed(failed)}
-        return RecentFaults(found, errors)
+        return found
 
 
 def _open(kind: str, job: str, node: str) -> ColumnElement[bool]:

@@ -33,6 +33,9 @@ USUAL_FACTOR = 10.0
 CAUSES_MAX = 3
 """Nodes whose last failure an alert tells, and jobs that a lost node stops."""
 
+CAUSE_CHARACTERS = 600
+"""Characters of these failures, together, so that the remedy after them is stored too."""
+
 SET_ASIDE_REMEDY = "mend the cause and restart these nodes, or let others join"
 
 Key = tuple[AlertKind, str, str]
@@ -141,7 +144,8 @@ def _of_job(job: JobCondition, limits: AlertLimits) -> Iterable[Condition]:
     for node, why in job.foreign:
         yield Condition("model-differs", f"{node}: {why}", job.name, node)
     if job.set_aside:
-        causes = "; ".join(f"{node}: {why or 'unknown'}" for node, why in job.set_aside[:CAUSES_MAX])
+        told = job.set_aside[:CAUSES_MAX]
+        causes = "; ".join(f"{node}: {why[: CAUSE_CHARACTERS // len(told)] or 'unknown'}" for node, why in told)
         text = f"the job is stalled: {job.waits_for} (last failure of {causes}); {SET_ASIDE_REMEDY}"
         yield Condition("nodes-set-aside", text, job.name)
     if job.diverged:

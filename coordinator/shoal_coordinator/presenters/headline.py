@@ -46,8 +46,8 @@ class JobFacts:
     """Nodes that are not asked at this hour."""
     barred: tuple[tuple[str, str], ...] = ()
     """Nodes that are not asked for their model or by an operator's decision; and why."""
-    set_aside: tuple[str, ...] = ()
-    """Nodes that are set aside after failures."""
+    set_aside: tuple[tuple[str, str], ...] = ()
+    """Nodes that are set aside after failures; and the last failure of each."""
     waits_for: str = ""
     """The condition that it waits for before it can ask any node."""
     refusing: tuple[str, ...] = ()
@@ -156,7 +156,7 @@ def _lack(facts: JobFacts) -> str:
 def _all_set_aside(facts: JobFacts) -> str:
     if facts.mode != "server" or facts.phase not in BEFORE_THE_END or not facts.set_aside or facts.able or facts.busy:
         return ""
-    return f"Stalled: {join_names(facts.set_aside)} failed repeatedly, and will be asked again later"
+    return f"Stalled: {_failing(facts)}, and will be asked again later{_last_failure(facts)}"
 
 
 def _gossip_headline(facts: JobFacts) -> str:
@@ -187,8 +187,17 @@ def _some_set_aside(facts: JobFacts) -> str:
     if not facts.set_aside or facts.phase not in BEFORE_THE_END:
         return ""
     if facts.waits_for:
-        return f"Stalled: {facts.waits_for}"
-    return f"{join_names(facts.set_aside)} failed repeatedly; {counted(facts.able, 'node')} can be asked"
+        return f"Stalled: {facts.waits_for}{_last_failure(facts)}"
+    return f"{_failing(facts)}; {counted(facts.able, 'node')} can be asked{_last_failure(facts)}"
+
+
+def _failing(facts: JobFacts) -> str:
+    return f"{join_names([node for node, _ in facts.set_aside])} failed repeatedly"
+
+
+def _last_failure(facts: JobFacts) -> str:
+    node, why = facts.set_aside[0]
+    return f"; last failure of {node}: {why}" if why else ""
 
 
 def _at_work(facts: JobFacts) -> str:
@@ -258,7 +267,7 @@ def job_facts(
             for node in hub.eligibility.excluded_nodes(now).keys() - dict(barred)
         ),
         barred=barred,
-        set_aside=tuple(one.node for one in hub.roster.members_set_aside()),
+        set_aside=tuple((one.node, one.error) for one in hub.roster.members_set_aside()),
         waits_for=hub.progress.waiting_for if hub.state.is_idle else "",
         refusing=refusing,
         refused_s=gossip.coordinator_timeout_s + gossip.suspicion_s + gossip.min_gossip_s,

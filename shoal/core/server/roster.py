@@ -29,6 +29,9 @@ FAILURES_MAX = 3
 PAUSE_S, PAUSE_S_MAX = 60.0, 3600.0
 """The first such pause, and the longest: each failure after it doubles it. A full disk may be empty again by then."""
 
+ERROR_CHARACTERS_MAX = 400
+"""Characters of a node's last failure that are remembered."""
+
 DEADLINES_KEPT = 10
 """Past deadlines of a node that are remembered."""
 
@@ -77,6 +80,8 @@ class RosterMember:
     is_finished: bool = False
     last_ack: Ack | None = None
     failures: int = 0
+    error: str = ""
+    """The last of its failures in a row, shortened."""
     paused_until: float | None = None
     """End of its pause after failures in a row, on the hub's clock."""
     is_gossiping: bool = False
@@ -102,9 +107,9 @@ class RosterMember:
     def is_set_aside(self) -> bool:
         return self.paused_until is not None
 
-    def count_failure(self, now: float) -> float | None:
+    def count_failure(self, why: str, now: float) -> float | None:
         """Count a failure; return the pause that it costs, in seconds."""
-        self.failures += 1
+        self.failures, self.error = self.failures + 1, why[:ERROR_CHARACTERS_MAX]
         if self.failures < FAILURES_MAX:
             return None
         pause = min(PAUSE_S_MAX, PAUSE_S * 2.0 ** min(self.failures - FAILURES_MAX, 16))
@@ -114,7 +119,7 @@ class RosterMember:
     def clear_failures(self) -> None:
         """Forget the failures."""
         if self.failures:
-            self.failures, self.paused_until = 0, None
+            self.failures, self.error, self.paused_until = 0, "", None
 
     @property
     def candidate(self) -> Candidate:

@@ -188,7 +188,7 @@ class UpdateFolder:
 
     def count_failure(self, member: RosterMember, why: str, now: float) -> list[Effect]:
         """Count a failed task; report it when the node has failed too often to be asked again soon."""
-        pause = member.count_failure(now)
+        pause = member.count_failure(why, now)
         self._state.round.failed.add(member.node)
         if pause is None:
             return []
