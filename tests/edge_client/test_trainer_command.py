@@ -82,6 +82,7 @@ def test_a_job_that_is_killed_in_a_task_is_asked_for_again_with_the_same_result(
         hold.unlink()
 
     try:
+        shop.open()
         wanted = bench.body(bench.do(TASK, MODEL))
         hold.touch()
         thread = threading.Thread(target=kill)

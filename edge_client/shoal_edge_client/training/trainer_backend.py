@@ -97,7 +97,7 @@ class TrainerBackend(Protocol):
         ...
 
     def task_starter(self, spec: JobSpec) -> StartTrainerTask:
-        """Return the function that starts tasks of that job. Any thread may call.
+        """Return the function that starts tasks of that job, once the learner is loaded. Any thread may call.
 
         Raises `InvalidJob` where it is known already that the learner cannot do them.
         """
