@@ -66,7 +66,10 @@ IDLE = replace(GOING, asked=0, reported=0, busy=0)
             replace(IDLE, phase="waiting", nodes=2, able=0, set_aside=(("a", ""), ("b", ""))),
             "Stalled: a, b failed repeatedly, and will be asked again later",
         ),
-        (replace(GOING, phase="waiting", set_aside=(("a", ""),), able=11), "a failed repeatedly; 11 nodes can be asked"),
+        (
+            replace(GOING, phase="waiting", set_aside=(("a", ""),), able=11),
+            "a failed repeatedly; 11 nodes can be asked",
+        ),
         (replace(GOING, set_aside=(("a", ""),), able=11), "a failed repeatedly; 11 nodes can be asked"),
         (
             replace(
