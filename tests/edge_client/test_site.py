@@ -183,14 +183,17 @@ def test_the_device_of_each_rank_is_told(monkeypatch: pytest.MonkeyPatch) -> Non
     assert learner.device == torch.device("cpu")
     told: list[Any] = []
     first = LearnerDevices((ProcessDevice("cuda:0", "0", "H200"),), "in parts").values()
-    ranks = SimpleNamespace(rank=0, gather=lambda one: [one, json.dumps({"compute": own.values()}).encode()])
+    both = [json.dumps({"compute": one}).encode() for one in (first, own.values())]
+    ranks = SimpleNamespace(rank=0, gather=lambda _: both, prepare=lambda: told.append("prepared"))
     fake: Any = SimpleNamespace(site=ranks, needed=nullcontext)
-    SiteWriter(cast("Any", SimpleNamespace(send=told.append, progress=no_progress)), fake).send({"compute": first})
+    own_writer: Any = SimpleNamespace(send=told.append, progress=no_progress)
+    SiteWriter(own_writer, fake).send({"ready": True, "compute": first})
     assert LearnerDevices.parse(told[0]["compute"]).describe() == {
         "hardware": "2 × H200",
         "processes": 2,
         "parallel": "in parts",
     }
+    assert told[1:] == ["prepared"], "after the answer, while the node waits for a task"
 
 
 def test_more_processes_than_cores_are_warned_of(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -55,6 +55,10 @@ class Site(Ranks):
         super().__init__()
         self._divided: tuple[nn.Module, torch.device, ReplicatedModule] | None = None
 
+    def prepare(self) -> None:
+        """Make a replica of a small module: for the first replica, torch imports hundreds of modules, which takes seconds."""
+        ReplicatedModule(nn.Linear(1, 1), torch.device("cpu"))
+
     def divided(self, module: nn.Module, device: torch.device, seed: int) -> DividedModule:
         """Return the module for a training. `seed`: of what may differ among the ranks, such as masks of dropout."""
         if self._divided is None or self._divided[0] is not module or self._divided[1] != device:

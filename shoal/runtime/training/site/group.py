@@ -116,7 +116,7 @@ class RankGroup:
 
         self._store = store
         self.is_awaited = False
-        """Whether another rank may wait for a collective call of this one in the present request."""
+        """True if another rank may wait for a collective call of this one in the present request."""
         backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and dist.is_nccl_available() else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
         self.site: Site = Site()

@@ -131,6 +131,9 @@ class SiteWriter:
             devices = [device for one in found for device in one["compute"]["devices"]]
             reply = {**reply, "compute": {**reply["compute"], "devices": devices}}
         self._own.send(reply if fault is None else {"error": fault})
+        if fault is None and "ready" in reply:  # the node may wait for its first task meanwhile
+            with self._group.needed():
+                self._group.site.prepare()
 
     def _leave(self, error: dict[str, Any]) -> None:
         """End this rank, whose error may be its own alone, and with it the group; rank 0 answers before."""
