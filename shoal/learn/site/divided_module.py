@@ -56,7 +56,7 @@ class Site(Ranks):
         self._divided: tuple[nn.Module, torch.device, ReplicatedModule] | None = None
 
     def prepare(self) -> None:
-        """Make a replica of a small module: for the first replica, torch imports hundreds of modules, which takes seconds."""
+        """Make a replica of a small module: torch imports hundreds of modules for the first one, for seconds."""
         ReplicatedModule(nn.Linear(1, 1), torch.device("cpu"))
 
     def divided(self, module: nn.Module, device: torch.device, seed: int) -> DividedModule:
