@@ -134,11 +134,11 @@ class PipelinedSite(ModelSite):
         roles: TensorRoles,
         device: torch.device,
         autocast: Autocast,
-        note: Callable[[list[StageReport]], None],
+        reports: list[StageReport],
     ) -> None:
         super().__init__()
         self._module, self._roles, self.device, self.autocast = module, roles, device, autocast
-        self._microbatches, self._note = microbatches, note
+        self._microbatches, self._reports = microbatches, reports
         if microbatches < self.size:
             text = f"{microbatches} micro-batches for a pipeline of {self.size} stages"
             raise InvalidJob(text, code=CODE, hint=f"set microbatches to {self.size} or more; 4 times as many are good")
@@ -234,11 +234,9 @@ class PipelinedSite(ModelSite):
         self.stage.to("cpu")
         for rank, part in enumerate(self._parts):
             self.copy_from(rank, [*part.parameters(), *part.buffers()])
-        reports = self.gather(json.dumps(asdict(report)).encode())
-        found = [StageReport(**json.loads(one)) for one in reports]
-        self._note(found)
+        self._reports[:] = [StageReport(**json.loads(one)) for one in self.gather(json.dumps(asdict(report)).encode())]
         if self.rank == 0:
-            log.info(pipeline_text(found, self._microbatches))
+            log.info(pipeline_text(self._reports, self._microbatches))
 
     def evaluated(self, batches: Iterable[Batch], found: Evaluation, loss: Loss) -> Metrics:
         """Return the metrics over batches, which the last stage finds, at rank 0; {} at the others."""

@@ -40,7 +40,4 @@ class Pipeline(Parallel):
     def site(self, module: nn.Module, roles: TensorRoles, device: torch.device, autocast: Autocast) -> ModelSite:
         from shoal.learn.pipeline.engine import PipelinedSite  # the engine of torch takes seconds to import
 
-        def note(reports: list[StageReport]) -> None:
-            self.reports[:] = reports
-
-        return PipelinedSite(self.cuts, self.microbatches, module, roles, device, autocast, note)
+        return PipelinedSite(self.cuts, self.microbatches, module, roles, device, autocast, self.reports)

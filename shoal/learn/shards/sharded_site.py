@@ -10,6 +10,7 @@ import copy
 import json
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import nullcontext
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -226,10 +227,9 @@ class ShardedPasses(WholePasses):
     def train(self, batch: Batch, *, is_shared: bool) -> tuple[Tensor, Tensor]:
         if (rows := self._shards.sharded.rows) is not None:
             rows.expect(batch, self._shards.size)
-        if self._is_counted:
-            return super().train(batch, is_shared=is_shared)
+        counting = nullcontext() if self._is_counted else self._sent  # it makes each operation slower
         self._is_counted = True
-        with self._sent:  # in the first batch only, because it makes each operation slower
+        with counting:
             return super().train(batch, is_shared=is_shared)
 
     def finish(self) -> None:
