@@ -161,7 +161,7 @@ def test_a_step_without_memory_says_what_helps_and_a_smaller_task_follows(
     def note(device: torch.device) -> None:
         held.append(sum(one() is not None for one in layer.alive) + sum(p.grad is not None for p in layer.parameters()))
 
-    monkeypatch.setattr("shoal.learn.training.module_learner.release", note)
+    monkeypatch.setattr("shoal.learn.training.module_pool.release", note)
     large = TrainConfig(epochs=2, batch_size=5, lr=0.5, seed=1)
     gc.disable()
     try:

@@ -21,7 +21,7 @@ from shoal.core.model.tree import Array, Layout, Tree
 from shoal.learn.seeds import seeded, seeded_to_build
 from shoal.learn.training.corrections import Corrector, corrector_of
 from shoal.learn.training.descent import KeptOptimizer, gradients_of
-from shoal.learn.training.devices import release, resolve
+from shoal.learn.training.devices import resolve
 from shoal.learn.training.measures import Mean
 from shoal.learn.training.module_pool import OwnModule, recipe
 from shoal.learn.training.tensor_roles import Travels, tensor_roles
@@ -194,11 +194,7 @@ class ModuleLearner(ABC):
         finally:
             self.module.zero_grad(set_to_none=True)
             self._kept.end_task()
-            self._free(device)
-
-    def _free(self, device: torch.device) -> None:
-        """Give back the memory of a task that has ended in any way."""
-        release(device)
+            self.own_module.free(device)
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         """Return the settings of torch under which the module computes."""
@@ -228,7 +224,7 @@ class ModuleLearner(ABC):
             for name, tensor in self.weights.buffers().items():
                 tensor.copy_(before[name])
             self.module.zero_grad(set_to_none=True)
-            release(device)
+            self.own_module.free(device)
 
     def _gradient(
         self, config: TrainConfig, shuffle: torch.Generator, progress: Progress

@@ -11,14 +11,18 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cached_property, partial
 from types import BuiltinFunctionType, FunctionType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import finalize
 
 import torch
 from torch import Tensor, nn
 
 from shoal.core.model.tree import Layout
+from shoal.learn.training.devices import release
 from shoal.learn.training.weights import ModuleTraits, Weights, has_hooks, norm_tensors
+
+if TYPE_CHECKING:
+    from shoal.learn.training.passes import ModelSite
 
 POOLS_MAX = 8
 """Recipes whose modules are kept: those of the others are made each time."""
@@ -116,6 +120,7 @@ class OwnModule:
     """The module of one learner and its weights: made at once or, with a pool, taken from there at their first use."""
 
     def __init__(self, recipe: Hashable, make: MakeModule) -> None:
+        self.site: ModelSite | None = None  # the ranks that have parts of the module in a task
         pools = _POOLS.get()
         self._pool, self._device = pools.of(recipe, make) if pools is not None else None, torch.device("cpu")
         if self._pool is None:
@@ -142,6 +147,13 @@ class OwnModule:
         self._device = device
         if "_taken" in vars(self):
             self.module.to(device)
+
+    def free(self, device: torch.device) -> None:
+        """Give back the memory of a task that has ended in any way."""
+        if self.site is not None:
+            self.site.free()
+            device = self.site.device
+        release(device)
 
     @property
     def traits(self) -> ModuleTraits:

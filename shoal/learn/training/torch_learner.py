@@ -209,7 +209,8 @@ class TorchLearner(ModuleLearner):
             self._device = "cpu"  # between tasks the model stays there
         if site is not None:
             self._asked, self._placed = self._asked._replace(site=site), None
-            self.restriction = site.restriction if isinstance(site, ModelSite) else None
+            parts = site if isinstance(site, ModelSite) else None
+            self.own_module.site, self.restriction = parts, None if parts is None else parts.restriction
 
     def _place_data(self, device: torch.device) -> None:
         config, site = self.config, self._asked.site
@@ -295,12 +296,6 @@ class TorchLearner(ModuleLearner):
         if config.batch_index >= 0:
             self._position = config.batch_index + mean.added - 1
         return super()._trained(config, mean)
-
-    def _free(self, device: torch.device) -> None:
-        if isinstance(site := self._asked.site, ModelSite):
-            site.free()
-            device = site.device
-        super()._free(device)
 
     def _arithmetic(self) -> AbstractContextManager[None]:
         return arithmetic(deterministic=self.config.deterministic, tf32=self.config.tf32)
@@ -390,7 +385,7 @@ class TorchLearner(ModuleLearner):
                 _evaluate(self, batches, found)
             return found.named()
         finally:
-            self._free(device)
+            self.own_module.free(device)
 
 
 def _evaluate(learner: TorchLearner, batches: Iterable[Batch], found: Evaluation) -> None:
