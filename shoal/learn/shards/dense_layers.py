@@ -34,20 +34,20 @@ def check_layers(module: nn.Module, layers: Layers, ranks: int) -> None:
             near = ", ".join(other for other, one in known.items() if isinstance(one, nn.Linear))
             raise InvalidJob(f"the model has no module {name!r}", code=CODE, hint=f"its dense layers are {near}")
         if not isinstance(known[name], nn.Linear):
-            text = f"{name} is a {type(known[name]).__name__}, and only nn.Linear computes in shards"
+            text = f"layer {name} is a {type(known[name]).__name__}, and only nn.Linear computes in shards"
             raise InvalidJob(text, code=CODE, hint="leave it out: each process computes it on its own rows")
         if names.count(name) > 1:
-            raise InvalidJob(f"{name} is named {names.count(name)} times", code=CODE, hint="name each layer once")
+            raise InvalidJob(f"layer {name} is named {names.count(name)} times", code=CODE, hint="name each layer once")
     for one in layers:
         pair: tuple[str, ...] = (one,) if isinstance(one, str) else one
         first, last = known[pair[0]], known[pair[-1]]
         assert isinstance(first, nn.Linear)
         assert isinstance(last, nn.Linear)
         if len(pair) != 1 and (len(pair) != 2 or first.out_features != last.in_features):
-            text = f"{' and '.join(pair)} are not a pair: the second layer takes the outputs of the first"
+            text = f"layers {' and '.join(pair)} are not a pair: the second layer takes the outputs of the first"
             raise InvalidJob(text, code=CODE, hint='write layers=(("classifier.1", "classifier.4"), "classifier.6")')
         if first.out_features % ranks:
-            text = f"{pair[0]} has {first.out_features} outputs, which {ranks} processes cannot divide equally"
+            text = f"layer {pair[0]} has {first.out_features} outputs, which {ranks} processes cannot divide equally"
             raise InvalidJob(text, code=CODE, hint="leave it out, or join with a number of processes that divides it")
 
 

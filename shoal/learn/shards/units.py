@@ -28,7 +28,7 @@ def units_of(module: nn.Module, names: Sequence[str], layers: Sequence[str]) -> 
             near = ", ".join(list(known)[1:6])
             raise InvalidJob(f"the model has no module {name!r}", code=CODE, hint=f"name modules such as {near}")
         if isinstance(known[name], nn.ModuleList | nn.ModuleDict) or not _has_parameters(known[name]):
-            text = f"{name} is a {type(known[name]).__name__} that does not compute with parameters of its own"
+            text = f"module {name} is a {type(known[name]).__name__} that does not compute with parameters of its own"
             raise InvalidJob(text, code=CODE, hint="name modules that have parameters and a forward method")
     found = list(dict.fromkeys(names)) or _large({name: one for name, one in _repeated(module) if name not in layers})
     if not found and not layers:
@@ -68,7 +68,7 @@ def _check(module: nn.Module, units: Sequence[str]) -> None:
     for name, parameter in module.named_parameters(remove_duplicate=False):
         unit = next((one for one in units if name.startswith(f"{one}.")), "")
         if owners.setdefault(id(parameter), unit) != unit:
-            text = f"{unit or 'the rest of the model'} shares the parameter {name} with another unit"
+            text = f"{_title(unit)} shares the parameter {name} with another unit"
             raise InvalidJob(text, code=CODE, hint="name modules that have all users of a parameter inside")
         if not parameter.ndim:
             raise InvalidJob(
@@ -79,5 +79,9 @@ def _check(module: nn.Module, units: Sequence[str]) -> None:
     for unit, found in kinds.items():
         if len(found) > 1:
             types = ", ".join(sorted(map(str, found)))
-            text = f"{unit or 'the rest of the model'} has parameters of the types {types}"
+            text = f"{_title(unit)} has parameters of the types {types}"
             raise InvalidJob(text, code=CODE, hint="use one type in each module that modules= names")
+
+
+def _title(unit: str) -> str:
+    return f"module {unit}" if unit else "the rest of the model"
