@@ -50,9 +50,9 @@ def storage_failed(error: OSError, place: Path) -> StorageFailed:
         )
     if error.errno in _DENIED:
         reason = error.strerror or "not allowed"
-        return StorageFailed(
-            f"may not write {place}: {reason}", code="storage.denied", hint="check who owns it and its permissions"
-        )
+        mounted = "choose another folder, or mount its file system for writing"
+        hint = mounted if error.errno == errno.EROFS else "check who owns it and its permissions"
+        return StorageFailed(f"may not write {place}: {reason}", code="storage.denied", hint=hint)
     return StorageFailed(f"{place}: {error.strerror or error}", hint="check the disk that it lies on")
 
 

@@ -244,7 +244,7 @@ def test_a_small_file_is_replaced_as_a_whole(tmp_path: Path) -> None:
         (errno.ENOSPC, "storage.full", "free some space"),
         (errno.EDQUOT, "storage.full", "free some space"),
         (errno.EACCES, "storage.denied", "who owns it"),
-        (errno.EROFS, "storage.denied", "permissions"),
+        (errno.EROFS, "storage.denied", "mount its file system"),
         (errno.EIO, "storage.failed", "check the disk"),
     ],
 )
