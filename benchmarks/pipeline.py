@@ -112,11 +112,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     print("|---|---|---|---|---|---|---|---|")
     rows = []
     pipelines = [("pipeline", given.processes, count) for count in MICROBATCHES if count >= given.processes]
+    tensors = [] if WIDTH % given.processes else [("tensors", given.processes, 1)]  # which divide each layer equally
     for way, processes, count in [
         ("whole", 1, 1),
         *pipelines,
         ("shards", given.processes, 1),
-        ("tensors", given.processes, 1),
+        *tensors,
     ]:
         rows.append(one := row_of(way, processes, count, given.steps))
         memory = " + ".join(f"{nbytes / 1e6:.1f}" for nbytes in one["memory_bytes"])
