@@ -15,7 +15,7 @@ _OTHERS = tuple(
     str(Path(place).resolve()) for place in {*sysconfig.get_paths().values(), str(Path(__file__).parents[1])}
 )
 
-LINE_MAX = 160
+LINE_MAX = 200
 """Characters of an error's own text in one line; the log has all of it."""
 
 MEMORY_TEXTS = ("out of memory", "an't allocate memory", "annot allocate memory", "CUBLAS_STATUS_ALLOC_FAILED")
@@ -40,7 +40,7 @@ def error_location(error: BaseException) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """Return the error's type and the first line of its message, shortened so that a hint has room beside it."""
+    """Return the error's type and the first line of its message, shortened."""
     lines = str(error).strip().splitlines()
     if not lines:
         return type(error).__name__

@@ -162,10 +162,13 @@ def _run_piece(run: TaskRun, running: _RunningTask) -> TaskResult | TaskStatus |
 
 
 def one_line(error: BaseException) -> str:
-    """Return an error as one line without control characters."""
+    """Return an error as one line without control characters, shortened before its hint."""
     if isinstance(error, ShoalError):
-        text = f"{error.message} ({error.hint})" if error.hint else error.message
+        text, hint = _plain(error.message), f" ({_plain(error.hint)})" if error.hint else ""
     else:
-        text = f"{type(error).__name__}: {error}"
-    plain = "".join(letter if letter.isprintable() else " " for letter in text)
-    return " ".join(plain.split())[:ERROR_CHARACTERS_MAX] or "unknown error"
+        text, hint = _plain(f"{type(error).__name__}: {error}"), ""
+    return (text[: max(0, ERROR_CHARACTERS_MAX - len(hint))] + hint)[:ERROR_CHARACTERS_MAX] or "unknown error"
+
+
+def _plain(text: str) -> str:
+    return " ".join("".join(letter if letter.isprintable() else " " for letter in text).split())
