@@ -36,6 +36,8 @@ X = torch.randn(98, 6, generator=DRAWN, dtype=torch.float64)
 Y = (X[:, 0] + X[:, 1] > 0).long()
 SIZE = 3
 """The number of ranks."""
+ROUNDING = 1e-9
+"""Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a batch by some 0.01."""
 CONFIG = TrainConfig(epochs=2, batch_size=16, lr=0.3, seed=7)
 """Seven batches in a pass; the last has two rows, fewer than there are ranks."""
 ACCUMULATING = TorchConfig(accumulate=3, clip_norm=0.5)
@@ -249,6 +251,14 @@ def results(folder: Path, module: str) -> dict[str, Found]:
             case, _, name = key.partition(":")
             found.setdefault(case, {})[name] = value
     return found
+
+
+def assert_equal_alone(case: Case, together: Found) -> None:
+    """Check that the ranks found what a single process finds, up to rounding."""
+    alone = case(None)
+    assert alone.keys() == together.keys()
+    for name, value in alone.items():
+        np.testing.assert_allclose(together[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
 
 
 def fork(cases: Mapping[str, Case], folder: Path) -> None:

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
 from shoal.core.errors import InvalidJob
 from shoal.learn import Pipeline
 from shoal.learn.split.cut_choice import PieceCost, balanced_cuts
 from tests.learn.pipeline_group import CASES
-from tests.learn.site_group import SIZE, Found, results
-
-ROUNDING = 1e-9
-"""Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a micro-batch by some 0.01."""
+from tests.learn.site_group import SIZE, Found, assert_equal_alone, results
 
 
 @pytest.fixture(scope="module")
@@ -23,10 +19,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
 @pytest.mark.usefixtures("processes")
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_does_not_depend_on_the_number_of_stages(case: str, together: dict[str, Found]) -> None:
-    alone, found = CASES[case](None), together[case]
-    assert alone.keys() == found.keys()
-    for name, value in alone.items():
-        np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
+    assert_equal_alone(CASES[case], together[case])
 
 
 @pytest.mark.usefixtures("processes")

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 
-from tests.learn.site_group import CASES, Found, results
+from tests.learn.site_group import CASES, Found, assert_equal_alone, results
 
 pytestmark = pytest.mark.usefixtures("processes")
-
-ROUNDING = 1e-9
-"""Relative. Sums in another order differ by some 1e-16 in each step; a wrong weight of a batch by some 0.01."""
 
 
 @pytest.fixture(scope="module")
@@ -20,10 +16,7 @@ def together(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Found]:
 
 @pytest.mark.parametrize("case", CASES)
 def test_the_model_does_not_depend_on_the_number_of_processes(case: str, together: dict[str, Found]) -> None:
-    alone, found = CASES[case](None), together[case]
-    assert alone.keys() == found.keys()
-    for name, value in alone.items():
-        np.testing.assert_allclose(found[name], value, rtol=ROUNDING, atol=ROUNDING, err_msg=name)
+    assert_equal_alone(CASES[case], together[case])
 
 
 def test_all_ranks_have_the_same_statistics(together: dict[str, Found]) -> None:
