@@ -95,7 +95,7 @@ def figures(folder: str, seed: int) -> Iterator[Figure]:
         ("8 bits", (Quantize(),), "4,384"),
     ):
         result = run(replace(seeded, labels="coordinator", filters=filters), folder, None)
-        up, down = (int(text) for text in result.notes[0].text.split() if text.isdecimal() and int(text) > BATCH)
+        up, down = (int(text) for text in result.events[0].text.split() if text.isdecimal() and int(text) > BATCH)
         sent = f"{up + down:,}"
         yield Figure(f"bytes per step, {name}, labels at the coordinator", expected, sent, sent == expected)
         yield Figure(f"accuracy, {name}", f"{aim:.4f} (central)", f"{result.metrics['held_out/accuracy']:.4f}")

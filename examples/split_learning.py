@@ -35,7 +35,7 @@ def shapes() -> TorchLearner:
 def main() -> None:
     job = shoal.SplitJob(cut=(2, 4), labels="node", rounds=3, epochs=2, batch_size=32, lr=0.2)
     result = shoal.simulate_split(job, {"north": clinic(0), "south": clinic(1)}, held_out=clinic(0))
-    print(result.notes[0].text)
+    print(result.events[0].text)
     print(result)
     print(f"accuracy {result.metrics['held_out/accuracy']:.3f}")
 

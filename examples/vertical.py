@@ -42,7 +42,7 @@ def main() -> None:
     job = shoal.VerticalJob(rounds=3, epochs=2, batch_size=32, lr=0.3)
     result = shoal.simulate_vertical(job, learner, held_out=TorchLearner(network, train, test))
     print(f"{len(rows)} rows in common")
-    print(result.notes[0].text)
+    print(result.events[0].text)
     print(f"accuracy {result.metrics['held_out/accuracy']:.3f}")
 
 

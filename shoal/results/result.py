@@ -71,7 +71,7 @@ class Result:
     metrics: Metrics
     """Metrics of the final model: "eval/…" are means over the nodes' own test data, weighted by examples; "held_out/…"
     are of data that no node has."""
-    notes: tuple[JobEvent, ...]
+    events: tuple[JobEvent, ...]
     up_bytes: Mapping[str, int]
     """From each node to the coordinator."""
     down_bytes: Mapping[str, int]
@@ -155,8 +155,8 @@ class Result:
         up, down = sum(self.up_bytes.values()), sum(self.down_bytes.values())
         made = counted(max(0, len(self.versions) - 1), "version")
         lines = [f"{self.name}: {self.state}, {made}, {nodes}, {size(up)} up, {size(down)} down"]
-        if warnings := [note.text for note in self.notes if note.kind in WARNINGS]:
-            lines.append(f"{counted(len(warnings), 'warning')} in notes, the last: {warnings[-1]}")
+        if warnings := [event.text for event in self.events if event.kind in WARNINGS]:
+            lines.append(f"{counted(len(warnings), 'warning')} in events, the last: {warnings[-1]}")
         return lines
 
     def __repr__(self) -> str:

@@ -158,13 +158,13 @@ def test_a_report_above_the_bound_of_staleness_does_not_count_and_its_node_begin
     schedule = {"name": "buffer", "size": 1, "staleness_max": 2, "min_nodes": 3}
     given = job(rounds=40, algorithm={"name": "fedbuff", "lr": 0.5}, schedule=schedule, seed=1)
     result = shoal.simulate(parse_job(given), unbalanced(tested=True), slow={"node-2": 10.0})
-    told = [note for note in result.notes if note.kind == "refusal"]
+    told = [event for event in result.events if event.kind == "refusal"]
     assert told
-    assert {note.node for note in told} == {"node-2"}
-    assert all("versions too late" in note.text for note in told)
+    assert {event.node for event in told} == {"node-2"}
+    assert all("versions too late" in event.text for event in told)
     assert result.state == "done"
     assert len(result.versions) == 41
-    assert not [note for note in result.notes if note.kind == "warning"], "nobody is given up"
+    assert not [event for event in result.events if event.kind == "warning"], "nobody is given up"
     assert result.accuracy > 0.8
 
 

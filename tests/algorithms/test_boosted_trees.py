@@ -101,7 +101,7 @@ def test_every_version_is_a_model_and_the_job_ends_with_the_last_tree() -> None:
 def test_a_node_of_another_form_is_refused_by_name(columns: int, form: dict[str, Any], text: str) -> None:
     odd = unequal(X[:, :columns], Y, count=1, **form)
     found = shoal.simulate(job(rounds=3, schedule={"name": "rounds"}), [*unequal(X, Y), *odd], progress=False)
-    (why,) = {note.text for note in found.notes if note.node == "node-4" and "failed: " in note.text}
+    (why,) = {event.text for event in found.events if event.node == "node-4" and "failed: " in event.text}
     assert "the model is 4 trees of depth 3 on 8 features in 32 bins, binary:logistic; this node's is 4 trees" in why
     assert text in why.partition("this node's is")[2]
     assert [version.reports for version in found.versions[1:]] == [4, 4, 4]
@@ -187,7 +187,7 @@ def test_a_hostile_node_is_refused_and_the_others_go_on(spoil: Callable[[Array],
 
     hostile = Hostile((X[:100], Y[:100]), **FORM)
     found = shoal.simulate(job(rounds=3, schedule={"name": "rounds"}), [*unequal(X, Y), hostile], progress=False)
-    assert any(text in note.text for note in found.notes if note.node == "node-4")
+    assert any(text in event.text for event in found.events if event.node == "node-4")
     assert [version.reports for version in found.versions] == [0, 5, 4, 4]
 
 

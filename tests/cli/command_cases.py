@@ -16,7 +16,7 @@ from shoal.cli.app import app
 from shoal.jobs.spec import parse_job
 from shoal.trust.documents import Charter, Manifest, Roster, config_sha, sign_document
 from shoal.trust.keys import SigningKey
-from tests.support.coordinator_views import a_job, a_node, a_note, a_version
+from tests.support.coordinator_views import a_job, a_job_event, a_node, a_version
 from tests.support.fake_coordinator import FakeCoordinator, raw
 
 JOB = """
@@ -65,7 +65,9 @@ def job_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs": {"jobs": [a_job(), a_job(name="other", state="waiting", metrics={}, best=None, model=None)]},
         "GET /jobs/digits": a_job(),
         "GET /jobs/digits/nodes": {"nodes": [a_node(), a_node("node-2", state="stale", metrics={})]},
-        "GET /jobs/digits/events": {"events": [a_note(1), a_note(2, text="lost [red]node[/]", kind="warning")]},
+        "GET /jobs/digits/events": {
+            "events": [a_job_event(1), a_job_event(2, text="lost [red]node[/]", kind="warning")]
+        },
         "GET /jobs/digits/traffic": {"job": "digits", "rows": [], "total": {"up": 1, "down": 2}},
         **{f"POST /jobs/digits/{verb}": a_job(state="paused") for verb in ("pause", "resume", "stop")},
         "POST /jobs": a_job(name="digits-2", state="waiting"),
@@ -139,7 +141,7 @@ def run_answers(fake: FakeCoordinator, place: Path) -> None:
         "GET /jobs/digits/nodes": {"nodes": [a_node()]},
     }
     fake.events = [
-        [("hello", {}), ("version", a_version(1)), ("job_event", {"job": "digits", **a_note(1)}), ("job", done)]
+        [("hello", {}), ("version", a_version(1)), ("job_event", {"job": "digits", **a_job_event(1)}), ("job", done)]
     ]
 
 

@@ -12,7 +12,7 @@ import pytest
 from shoal.cli.commands.nodes import device_text
 from tests.cli.command_cases import COMMANDS, JOB, MODEL, export_answers, job_answers, node_answers, run_answers
 from tests.cli.conftest import Shoal, envelope
-from tests.support.coordinator_views import a_job, a_node, a_note, a_version
+from tests.support.coordinator_views import a_job, a_job_event, a_node, a_version
 from tests.support.fake_coordinator import FakeCoordinator, Problem, at, raw
 
 pytestmark = pytest.mark.usefixtures("quick")
@@ -343,12 +343,12 @@ def test_what_was_missed_while_the_stream_was_broken_is_asked_for(
 
 def test_warnings_are_shown_and_decisions_with_verbose(shoal: Shoal, fake: FakeCoordinator, place: Path) -> None:
     run_answers(fake, place)
-    notes = [
-        ("job_event", {"job": "digits", **a_note(1)}),
-        ("job_event", {"job": "digits", **a_note(2, kind="refusal", text="node-3: [b]NaN")}),
+    told = [
+        ("job_event", {"job": "digits", **a_job_event(1)}),
+        ("job_event", {"job": "digits", **a_job_event(2, kind="refusal", text="node-3: [b]NaN")}),
         ("version", {"job": "digits", **a_version(1)}),
     ]
-    script = [*notes, ("job", a_job(state="done"))]
+    script = [*told, ("job", a_job(state="done"))]
     fake.events = [script] * CONNECTIONS
     quiet = shoal("run", "job.toml", env=at(fake)).stderr
     assert quiet == "warning: node-3: [b]NaN\n"
@@ -479,7 +479,7 @@ def test_nothing_that_a_node_says_commands_the_terminal(
     job_answers(fake, place)
     fake.answers["GET /nodes"] = nodes
     fake.answers["GET /jobs/digits"] = a_job(title=HOSTILE, state_why=HOSTILE)
-    fake.answers["GET /jobs/digits/events"] = {"events": [a_note(1, text=HOSTILE)]}
+    fake.answers["GET /jobs/digits/events"] = {"events": [a_job_event(1, text=HOSTILE)]}
     result = shoal(*command.split(), env=at(fake) | {"FORCE_COLOR": "1", "COLUMNS": "300"})
     assert result.exit_code == 0, result.output
     assert "\x1b]" not in result.output

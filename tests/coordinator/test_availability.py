@@ -35,7 +35,7 @@ def asked(running: Inside, job: str) -> list[str]:
 
 def is_noted(running: Inside, text: str) -> None:
     """Wait until people can read it: what is projected comes after the answer."""
-    until(text, lambda: text in [note["text"] for note in running.notes("main", "decision")])
+    until(text, lambda: text in [event["text"] for event in running.events("main", "decision")])
 
 
 def counts(stage: Stage, node: str) -> bool:

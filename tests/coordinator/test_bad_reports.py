@@ -111,7 +111,7 @@ NOTED: dict[str, tuple[Send, int, str]] = {
     "another version than the task's": (lambda s: s.report(version=7), 422, "head.version"),
     "a version beyond the books": (lambda s: s.report(version=2**63), 422, "head.range"),
 }
-"""(request, status, code) of what concerns a task that stands: the job's notes tell of it.
+"""(request, status, code) of what concerns a task that stands: an event of the job tells of it.
 
 One or two for each code: tests/wire tries all that a head and a payload may not be."""
 
@@ -153,12 +153,12 @@ def test_a_refused_report_changes_nothing_and_is_noted(stage: Stage, name: str) 
     send, status, code = NOTED[name]
     stage.running.coordinator.nodes.presence.activity.pop(
         (stage.job, "n0"), None
-    )  # repetitions, and many, would not be noted
-    before, notes = stage.picture(), len(stage.running.notes(stage.job, "refusal"))
+    )  # repetitions, and many, would have no event
+    before, refused = stage.picture(), len(stage.running.events(stage.job, "refusal"))
     found = problem(send(stage), status, code)
     assert stage.picture() == before
-    refusals = stage.running.notes(stage.job, "refusal")
-    assert len(refusals) == notes + 1
+    refusals = stage.running.events(stage.job, "refusal")
+    assert len(refusals) == refused + 1
     assert refusals[-1]["node"] == "n0"
     assert found["detail"] in refusals[-1]["text"]
     node = next(n for n in stage.running.get(f"/jobs/{stage.job}/nodes")["nodes"] if n["name"] == "n0")
@@ -186,7 +186,7 @@ def test_a_repetition_is_not_noted(stage: Stage) -> None:
     stage.running.coordinator.nodes.presence.activity.pop((stage.job, "n0"), None)
     for _ in range(5):
         problem(stage.report(weight=-7.0), 422, "head.weight")
-    assert [note["text"] for note in stage.running.notes(stage.job)].count("n0: a weight of -7.0; 0 to 1e+15") == 1
+    assert [event["text"] for event in stage.running.events(stage.job)].count("n0: a weight of -7.0; 0 to 1e+15") == 1
 
 
 def test_the_place_of_a_number_that_is_not_finite_is_named(stage: Stage) -> None:

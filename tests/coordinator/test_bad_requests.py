@@ -63,7 +63,7 @@ def job(**spec: Any) -> Callable[[Stage], httpx.Response]:
 BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "an unknown job": (get("/jobs/nope"), 404, "job.unknown"),
     "versions of an unknown job": (get("/jobs/nope/versions"), 404, "job.unknown"),
-    "notes of an unknown job": (get("/jobs/nope/events"), 404, "job.unknown"),
+    "events of an unknown job": (get("/jobs/nope/events"), 404, "job.unknown"),
     "nodes of an unknown job": (get("/jobs/nope/nodes"), 404, "job.unknown"),
     "traffic of an unknown job": (get("/jobs/nope/traffic"), 404, "job.unknown"),
     "a model of an unknown job": (get("/jobs/nope/models/0"), 404, "job.unknown"),
@@ -80,12 +80,12 @@ BAD: dict[str, tuple[Callable[[Stage], httpx.Response], int, str]] = {
     "a job whose nodes need no vote": (job(gossip={"failover_quorum": 0}), 422, "job.invalid"),
     "a job with an unknown key of gossip": (job(gossip={"alowed": True}), 422, "job.invalid"),
     "a job that never comes back": (job(gossip={"handback_timeout_s": 0}), 422, "job.invalid"),
-    "notes of an unknown kind": (get("/jobs/main/events", kind="gossip"), 422, "request.invalid"),
+    "events of an unknown kind": (get("/jobs/main/events", kind="gossip"), 422, "request.invalid"),
     "a version to come": (get("/jobs/main/models/99"), 404, "model.unknown"),
     "a version below zero": (get("/jobs/main/models/-1"), 422, "request.invalid"),
     "a version beyond numbers": (get(f"/jobs/main/models/{HUGE}"), 422, "request.invalid"),
     "an unknown model": (get(f"/jobs/main/blobs/{'0' * 64}"), 404, "blob.unknown"),
-    "too many notes": (get("/jobs/main/events", limit=10**6), 422, "request.invalid"),
+    "too many events": (get("/jobs/main/events", limit=10**6), 422, "request.invalid"),
     "an unknown grouping": (get("/jobs/main/traffic", by="color"), 422, "request.invalid"),
     "a stream after a number beyond numbers": (
         lambda s: s.running.request("GET", "/api/v1/stream", headers={"Last-Event-ID": str(HUGE)}),

@@ -62,12 +62,12 @@ def test_the_events_say_what_the_api_says(coordinator: Inside, swarm: Swarm) -> 
     finished(coordinator, swarm, "a")
     found = replay(coordinator, 0, len(feed(coordinator)), job="a")
     assert {event.data["job"] for event in found} == {"a"}
-    notes = [
+    events = [
         {name: value for name, value in event.data.items() if name != "job"}
         for event in found
         if event.name == "job_event"
     ]
-    assert notes == coordinator.get("/jobs/a/events")["events"]
+    assert events == coordinator.get("/jobs/a/events")["events"]
     versions = coordinator.get("/jobs/a/versions")["versions"]
     told = [event.data for event in found if event.name == "version"]
     assert [one["number"] for one in told] == [0, 1, 2, 3]

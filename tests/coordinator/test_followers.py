@@ -210,7 +210,7 @@ def test_a_job_that_takes_long_to_begin_is_begun_once(pair: Pair, monkeypatch: p
     monkeypatch.setattr(JobLifecycle, "_start_runner", slow)
     spread(pair)
     pause(1.5)
-    assert [note["text"] for note in pair[0].notes("second", "state")] == ["coordinator started (term 1)"]
+    assert [event["text"] for event in pair[0].events("second", "state")] == ["coordinator started (term 1)"]
 
 
 def test_jobs_that_may_gossip_stay_with_the_leader(pair: Pair) -> None:

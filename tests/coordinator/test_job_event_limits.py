@@ -26,7 +26,7 @@ def test_refused_uploads_are_few_notes(tmp_path: Path) -> None:
             data = body(values[: SIZE - 1]) if number % 2 else body(values)
             path = f"/jobs/main/blobs/{hashlib.sha256(data).hexdigest()}"
             assert stage.send("n0", "PUT", path, content=data).status_code in (201, 422)
-        shown = [note for note in running.notes("main", "refusal") if note["node"] == "n0"]
+        shown = [event for event in running.events("main", "refusal") if event["node"] == "n0"]
         assert 0 < len(shown) <= REFUSALS_MAX
         stage.close()
 

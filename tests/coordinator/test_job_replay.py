@@ -226,7 +226,7 @@ def test_a_bug_at_a_deadline_does_not_silence_the_alarm(tmp_path: Path, monkeypa
         for node in nodes:
             assert node.ask("POST", "/hello", json={}).status_code == 200
         assert nodes[0].report("main", task_of(nodes[0], "main")[0]).counted
-        (warning,) = until("the warning", lambda: running.notes("main", "warning"))
+        (warning,) = until("the warning", lambda: running.events("main", "warning"))
         assert "(Timer " in warning["text"]
         until("the third to be asked in their place", lambda: len(running.runner("main").hub.state.round.asked) == 3)
         for node in nodes:

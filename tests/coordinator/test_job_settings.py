@@ -37,7 +37,7 @@ def test_a_change_is_shown_kept_and_told_to_nodes(tmp_path: Path) -> None:
             0.1,
         )
         told = "from version 2 on: algorithm.lr 0.1 → 0.05 (it oscillates)"
-        until("the note", lambda: running.get("/jobs/main/events", kind="state")["events"][-1]["text"] == told)
+        until("the event", lambda: running.get("/jobs/main/events", kind="state")["events"][-1]["text"] == told)
         assert stage.tasks["n0"].numbers == {}
         close(stage)
         assert task_of(stage.nodes[0], "main")[0].numbers == LR

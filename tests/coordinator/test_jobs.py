@@ -103,7 +103,7 @@ def test_an_ended_job_takes_no_more_orders_from_people(coordinator: Inside) -> N
     for what in ("pause", "resume", "stop"):
         problem(coordinator.request("POST", f"/api/v1/jobs/a/{what}", json={}), 409, "job.ended")
     done(coordinator, "a")
-    assert "never mind" in coordinator.notes("a", "state")[-1]["text"]
+    assert "never mind" in coordinator.events("a", "state")[-1]["text"]
 
 
 def test_pause_and_resume(coordinator: Inside) -> None:
@@ -117,8 +117,8 @@ def test_pause_and_resume(coordinator: Inside) -> None:
     assert again["state"] == "paused"
     assert coordinator.post("/jobs/main/resume")["state"] == "running"
     assert coordinator.job("main")["version"] == 1
-    until("the notes", lambda: len(coordinator.notes("main", "state")) == 3)
-    texts = [note["text"] for note in coordinator.notes("main", "state")]
+    until("the events", lambda: len(coordinator.events("main", "state")) == 3)
+    texts = [event["text"] for event in coordinator.events("main", "state")]
     assert texts[1:] == ["paused: lunch", "resumed: by an operator"]
     stage.close()
 
@@ -248,7 +248,7 @@ def test_a_node_that_fails_too_often_is_not_asked_again(coordinator: Inside) -> 
     node.fail("main", stage.tasks["n0"])
     found = next(n for n in coordinator.get("/jobs/main/nodes")["nodes"] if n["name"] == "n0")
     assert (found["failures"], found["last_error"]) == (1, "no luck")
-    warned = until("the warning", lambda: coordinator.notes("main", "warning"))
+    warned = until("the warning", lambda: coordinator.events("main", "warning"))
     assert warned[-1]["text"].startswith("n0 failed: no luck")
     stage.close()
 

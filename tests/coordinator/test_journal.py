@@ -61,7 +61,7 @@ def test_a_restart_restores_the_hub(tmp_path: Path, reported: tuple[str, ...]) -
 
 
 def test_what_people_read_is_written_again_if_a_crash_prevented_it(tmp_path: Path, swarm: Swarm) -> None:
-    """Versions, notes and metrics follow from events: lost rows come back, and nothing is told twice."""
+    """Versions, job events and metrics follow from the journal: lost rows come back, and nothing is told twice."""
     folder = tmp_path / "data"
     with inside(folder) as running:
         stage = set_up(running)
@@ -115,11 +115,11 @@ def test_an_event_that_nobody_understands_is_set_aside(tmp_path: Path, event: st
     seq = planted(folder, event)
     with inside(folder) as running:
         assert running.rows("SELECT seq FROM journal WHERE skipped") == [(seq,)]
-        warnings = until("the warning", lambda: running.notes("main", "warning"))
+        warnings = until("the warning", lambda: running.events("main", "warning"))
         assert f"event {seq} " in warnings[-1]["text"]
         assert [report.node for report in running.runner("main").hub.state.round.reports] == ["n0"]
     with inside(folder) as running:
-        assert len(running.notes("main", "warning")) == 1
+        assert len(running.events("main", "warning")) == 1
 
 
 def test_an_event_that_breaks_the_hub_is_set_aside(
@@ -139,7 +139,7 @@ def test_an_event_that_breaks_the_hub_is_set_aside(
         stage = set_up(running)
         assert stage.report(node="n1").status_code == 200
         problem(stage.report(node="n0", weight=13.0), 503, "storage.failed")
-        warnings = until("the warning", lambda: running.notes("main", "warning"))
+        warnings = until("the warning", lambda: running.events("main", "warning"))
         assert "planted" in warnings[-1]["text"]
         assert "n0" in warnings[-1]["text"]
         until("the job to be sound again", lambda: running.request("GET", "/readyz").status_code == 200)
@@ -169,7 +169,7 @@ def test_nothing_is_acknowledged_by_a_broken_hub(tmp_path: Path, monkeypatch: py
         again = stage.report(node="n1")  # while the job is being restored; its event is set aside meanwhile
         go.set()
         assert again.status_code == 503, again.content
-        until("the warning", lambda: running.notes("main", "warning"))
+        until("the warning", lambda: running.events("main", "warning"))
         broken[0] = False
         until("the job to be sound again", lambda: running.request("GET", "/readyz").status_code == 200)
         assert stage.report(node="n1").status_code == 200
@@ -216,7 +216,7 @@ def test_a_bug_at_a_close_is_not_fatal_either(tmp_path: Path, monkeypatch: pytes
         stage = set_up(running)
         assert stage.report(node="n0").status_code == 200
         assert stage.report(node="n1").status_code == 503
-        until("the warning", lambda: running.notes("main", "warning"))
+        until("the warning", lambda: running.events("main", "warning"))
         broken[0] = False
         assert stage.report(node="n1").status_code == 200
         until("the version", lambda: running.job("main")["version"] == 1)
@@ -239,7 +239,7 @@ def test_a_poll_sees_no_half_fed_hub(tmp_path: Path, monkeypatch: pytest.MonkeyP
         assert stage.report(node="n0").status_code == 200
         monkeypatch.setattr(RoundControl, "close", buggy)
         assert stage.report(node="n1").status_code == 503
-        until("the warning", lambda: running.notes("main", "warning"))
+        until("the warning", lambda: running.events("main", "warning"))
         until("the hub to be rebuilt", lambda: running.job("main")["version"] == 0)
         assert task_of(stage.nodes[1], "main")[0] == stage.tasks["n1"]
         assert stage.report(node="n1").status_code == 200

@@ -46,8 +46,8 @@ def test_a_node_with_another_model_is_told_what_differs(coordinator: Inside, mon
     hello(late, WRONG)
     assert polled(late) == Stop(NAMED, model_differs=True)
     assert polled(late) is None, "it knows"
-    (note,) = [note for note in coordinator.notes("main", "warning") if note["node"] == "late"]
-    assert note["text"] == f"late takes no part: {WHY}"
+    (event,) = [event for event in coordinator.events("main", "warning") if event["node"] == "late"]
+    assert event["text"] == f"late takes no part: {WHY}"
     alert = until("an alert", lambda: coordinator.get("/alerts", active=True)["alerts"])[0]
     assert (alert["kind"], alert["node"], alert["text"]) == ("model-differs", "late", f"late: {NAMED}")
     monkeypatch.setattr(presence, "MISMATCH_REPEATED_S", 0.0)

@@ -115,8 +115,8 @@ def test_leaving_can_be_said_again(coordinator: Inside, between: Between) -> Non
     leaving.where = lambda: proxy.url
     assert leaving.ask("POST", "/leave").status_code == 204
     assert proxy.lost["leave"] == 3
-    left = until("the note", lambda: [n for n in coordinator.notes("main", "node") if "left" in n["text"]])
-    assert [note["text"] for note in left] == ["n0 left and handed its task back"]
+    left = until("the event", lambda: [n for n in coordinator.events("main", "node") if "left" in n["text"]])
+    assert [event["text"] for event in left] == ["n0 left and handed its task back"]
     assert coordinator.job("main")["nodes"] == 2
     assert task_of(stage.nodes[2], "main")[0].kind == "train"
     stage.close()

@@ -112,8 +112,8 @@ def test_away_and_back_merges_exactly_what_was_handed_back(away: Stage) -> None:
     job = running.job("main")
     assert (job["mode"], job["version"]) == ("server", 1)
     assert np.array_equal(model_of(running, 1), merged(initial(SIZE), *ALL))
-    until("the notes", lambda: len(running.notes("main", "mode")) == 3)
-    assert [note["text"] for note in running.get("/jobs/main/events", kind="mode")["events"]] == [
+    until("the events", lambda: len(running.events("main", "mode")) == 3)
+    assert [event["text"] for event in running.get("/jobs/main/events", kind="mode")["events"]] == [
         "the peers carry on: maintenance",
         "back to the server: by an operator",
         "back at the server",
@@ -192,21 +192,21 @@ def test_browsers_are_told_at_once(stage: Stage) -> None:
     with listening(stage.running.url, job="main") as events:
         next(events)
         stage.running.post("/jobs/main/switch", {"to": "gossip", "why": "maintenance"})
-        note = next(event.data for event in events if event.name == "job_event" and event.data["kind"] == "mode")
-        assert note["text"] == "the peers carry on: maintenance"
+        moved = next(event.data for event in events if event.name == "job_event" and event.data["kind"] == "mode")
+        assert moved["text"] == "the peers carry on: maintenance"
         job = next(event.data for event in events if event.name == "job" and event.data["mode"] == "gossip")
-        assert job["mode_since"] == note["at"]
+        assert job["mode_since"] == moved["at"]
 
 
 def test_moves_are_never_forgotten(away: Stage) -> None:
     running = away.running
-    until("the note", lambda: running.notes("main", "mode"))
+    until("the event", lambda: running.events("main", "mode"))
 
     async def trim() -> None:
         await running.coordinator.database.write(lambda c: trim_feed(c, "main", 0))
 
     running.call(trim())
-    assert [note["text"] for note in running.notes("main")] == ["the peers carry on: maintenance"]
+    assert [event["text"] for event in running.events("main")] == ["the peers carry on: maintenance"]
 
 
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
@@ -339,7 +339,7 @@ def test_a_node_that_comes_back_has_all_hand_back(stage: Stage) -> None:
         assert report(stage, name).status_code == 200
     assert stage.running.job("main")["mode"] == "server"
     assert np.array_equal(model_of(stage.running, 1), merged(initial(SIZE), *ALL))
-    assert "n2 has carried on" in stage.running.notes("main", "mode")[0]["text"]
+    assert "n2 has carried on" in stage.running.events("main", "mode")[0]["text"]
 
 
 def test_a_node_that_was_never_away_joins_and_nothing_moves(stage: Stage) -> None:

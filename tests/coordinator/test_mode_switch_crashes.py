@@ -176,7 +176,7 @@ def test_deaths_on_the_way_there_and_back(point: str, server: Callable[..., Serv
     job = running.job("main")
     assert (job["mode"], job["version"]) == ("server", 1)
     assert np.array_equal(model_of(running, 1), merged(initial(SIZE), *ALL))
-    moves = [note["text"] for note in running.notes("main", "mode")]
+    moves = [event["text"] for event in running.events("main", "mode")]
     assert moves == [
         "the peers carry on: by an operator",
         "back to the server: by an operator",

@@ -144,7 +144,7 @@ def test_promotions_are_told_and_written_among_the_notes(stage: Stage) -> None:
     promote(running, 1)
     promote(running, 1)
     assert running.request("DELETE", LABEL, params={"why": "it was worse"}).json()["labels"] == {}
-    assert [note["text"] for note in running.notes("main", "state") if "production" in note["text"]] == [
+    assert [event["text"] for event in running.events("main", "state") if "production" in event["text"]] == [
         "version 0 is production: for the trial",
         "version 1 is production instead of version 0",
         "version 1 is production no longer: it was worse",

@@ -39,16 +39,16 @@ def test_a_node_with_its_jobs_and_its_history(stage: Stage) -> None:
     running = stage.running
     assert stage.report(node="n0").status_code == 200
     stage.dismiss("n0")
-    until("its going", lambda: running.notes("main", "node")[-1]["text"].startswith("n0 left"))
+    until("its going", lambda: running.events("main", "node")[-1]["text"].startswith("n0 left"))
     found = running.get("/nodes/n0")
     (part,) = found["parts"]
     assert (part["job"], part["is_present"], part["reports"], part["failures"]) == ("main", False, 1, 0)
     assert part["reported_at"] is not None
     assert part["up_bytes"] > 0
-    texts = [note["text"] for note in found["history"]]
+    texts = [event["text"] for event in found["history"]]
     assert texts[0].startswith("n0 left")
     assert texts[-1] == "n0 joined"
-    assert {note["job"] for note in found["history"]} == {"main"}
+    assert {event["job"] for event in found["history"]} == {"main"}
     idle = by_hand(running, "idle")
     idle.client.close()
     problem(running.request("GET", "/api/v1/nodes/nobody"), 404, "node.unknown")

@@ -272,7 +272,7 @@ def test_who_may_look(stage: Stage) -> None:
 
 
 def refusals(stage: Stage) -> list[str]:
-    return [note["text"] for note in stage.running.notes("main", "refusal")]
+    return [event["text"] for event in stage.running.events("main", "refusal")]
 
 
 def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -288,7 +288,7 @@ def test_what_a_peer_refuses_is_a_note_once_a_minute(stage: Stage, monkeypatch: 
     assert refusals(stage)[2:] == [f"n0 refused 8 messages of other peers (trust.replayed): {REPLAYED}"]
     send_status(stage, **status_report(process_number=2, refused={"trust.replayed": 2}))
     assert refusals(stage)[3].startswith("n0 refused 2 messages"), "a new process counts from nothing"
-    assert stage.running.notes("main", "refusal")[0]["node"] == "n0"
+    assert stage.running.events("main", "refusal")[0]["node"] == "n0"
 
 
 def test_nodes_that_refuse_this_coordinator_are_known_until_they_obey(monkeypatch: pytest.MonkeyPatch) -> None:

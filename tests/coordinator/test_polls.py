@@ -272,7 +272,7 @@ def test_who_hangs_up_is_lost_after_a_lease_and_replaced(brief: Inside, clock: C
     assert message.kind == "train"
     assert quiet.node not in members(brief)
     for said in (f"{quiet.node} is lost: no sign of life for 1 s", "1 of 2 lost"):
-        until(said, lambda said=said: any(note["text"].startswith(said) for note in brief.notes("main")))
+        until(said, lambda said=said: any(event["text"].startswith(said) for event in brief.events("main")))
     late = task_of(quiet, "main")[0]
     assert late.version == 0, "its task still stands: if its report comes in time, it counts"
     assert quiet.node in members(brief)
@@ -343,7 +343,7 @@ def test_a_beat_is_shown_and_is_a_sign_of_life(tmp_path: Path, clock: Clock) -> 
         seen = beat(0.5)["n0"]
         assert (seen["state"], seen["progress"]) == ("training", 0.5)
         assert beat(0.9, "1.999")["n0"]["progress"] == 0.5, "that is another order's"
-        assert not any(note["text"].startswith("n0 is lost") for note in running.notes("main"))
+        assert not any(event["text"].startswith("n0 is lost") for event in running.events("main"))
         stage.close()
 
 
@@ -358,16 +358,16 @@ def test_after_a_restart_nodes_have_a_lease_to_come_back_in(server: Callable[...
     running.start()
 
     def lost() -> list[dict[str, Any]]:
-        return [note for note in running.notes("main", "node") if "n0 is lost" in note["text"]]
+        return [event for event in running.events("main", "node") if "n0 is lost" in event["text"]]
 
     (gone,) = until("the node to be lost", lost)
-    back = running.notes("main", "state")[-1]
+    back = running.events("main", "state")[-1]
     assert "term 2" in back["text"]
     waited = datetime.fromisoformat(gone["at"]) - datetime.fromisoformat(back["at"])
     assert waited.total_seconds() >= lease_s - 0.1, "a whole lease; the two clocks may differ a little"
     assert running.job("main")["nodes"] == 0
     task, _ = task_of(node, "main")
     assert task.kind == "init"
-    heard = lambda: [note for note in running.notes("main", "node") if "n0 is heard again" in note["text"]]  # noqa: E731
-    until("the note", heard)  # the task is answered before what happened is written down for people
+    heard = lambda: [event for event in running.events("main", "node") if "n0 is heard again" in event["text"]]  # noqa: E731
+    until("the event", heard)  # the task is answered before what happened is written down for people
     node.client.close()

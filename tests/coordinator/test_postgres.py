@@ -152,8 +152,8 @@ def test_the_feed_is_trimmed_but_for_what_happened_to_the_mode(url: str) -> None
     def work(connection: Connection) -> list[int]:
         connection.execute(insert(jobs).values(name="main", spec={}, created_at=0.0))
         for seq in range(6):
-            note = job_events.job_event("mode" if seq == 1 else "decision", "a\0b")
-            job_events.add_feed_item(connection, "main", "job_event", note)
+            event = job_events.job_event("mode" if seq == 1 else "decision", "a\0b")
+            job_events.add_feed_item(connection, "main", "job_event", event)
         job_events.trim_feed(connection, "main", 2)
         assert job_events.mode_changed_at(connection, "main") is not None
         return list(connection.execute(select(tables.job_events.c.seq).order_by(tables.job_events.c.id)).scalars())

@@ -78,8 +78,8 @@ def test_those_who_have_not_come_back_yet_stay_in_the_roster(back: Back, kept: K
 def test_the_job_says_that_it_was_rebuilt(back: Back, empty: Inside) -> None:
     job = empty.job("main")
     assert job["restored_from"] == {"node": "n0", "version": 1, "term": TERM}
-    notes = [note["text"] for note in empty.notes("main", "state")]
-    assert any(text.startswith("restored from the checkpoint of n0 at version 1, term 1002; earlier") for text in notes)
+    texts = [event["text"] for event in empty.events("main", "state")]
+    assert any(text.startswith("restored from the checkpoint of n0 at version 1, term 1002; earlier") for text in texts)
 
 
 def test_when_the_job_was_begun_and_terms_that_nodes_have_seen(kept: Kept, empty: Inside) -> None:
@@ -235,7 +235,7 @@ def test_killed_when_the_job_was_written_down(kept: Kept, rebuilt: Server) -> No
 
 
 def _rebuilt_notes(running: Api) -> int:
-    return sum(note["text"].startswith("restored from") for note in running.notes("main", "state"))
+    return sum(event["text"].startswith("restored from") for event in running.events("main", "state"))
 
 
 def test_killed_when_a_node_was_taken_in(kept: Kept, rebuilt: Server) -> None:

@@ -54,7 +54,7 @@ def test_a_run_has_what_the_other_routes_tell(tmp_path: Path, swarm: Swarm, monk
         assert totals == sorted(totals)
         assert totals[-1] > 0
         assert of(lines, "report") == running.get("/jobs/a/reports")["reports"]
-        assert of(lines, "job_event") == running.notes("a")
+        assert of(lines, "job_event") == running.events("a")
         traffic = running.get("/jobs/a/traffic", by=["version", "node", "kind"])["rows"]
         assert [row for row in of(lines, "traffic") if row["kind"] != "export"] == [
             row for row in traffic if row["kind"] != "export"
@@ -67,7 +67,7 @@ def test_a_run_has_what_the_other_routes_tell(tmp_path: Path, swarm: Swarm, monk
 def test_less_may_be_asked_for(coordinator: Inside) -> None:
     coordinator.begin("a", nodes=1, title="größer <b>")
     lines = exported(coordinator, "a", "job_event", "job", "job")
-    assert [line["type"] for line in lines] == ["job", *["job_event"] * len(coordinator.notes("a")), "end"]
+    assert [line["type"] for line in lines] == ["job", *["job_event"] * len(coordinator.events("a")), "end"]
     assert lines[0]["title"] == "größer <b>"
     assert set(lines[-1]["lines"]) == {"job_event", "job"}
     problem(coordinator.request("GET", "/api/v1/jobs/a/export?what=secrets"), 422, "request.invalid")

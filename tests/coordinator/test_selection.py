@@ -31,7 +31,7 @@ def test_a_job_by_tag(coordinator: Inside, swarm: Callable[..., list[Node]]) -> 
     reports = coordinator.get("/jobs/tagged/reports")["reports"]
     assert {one["node"] for one in reports if one["kind"] == "train"} == {"p0", "p1"}
     assert coordinator.get("/nodes/p0")["info"] == {"tags": ["phone", "eu"]}
-    said = [note["text"] for note in coordinator.notes("tagged", "decision")]
+    said = [event["text"] for event in coordinator.events("tagged", "decision")]
     assert "not asked: n0: without the tag phone" in said
 
 
@@ -41,7 +41,7 @@ def test_power_of_choice_with_measurements(coordinator: Inside, swarm: Callable[
     coordinator.begin("measured", nodes=4, rounds=3, schedule={"cohort": 2}, selection=choose)
     for node in swarm(coordinator, 4, {"measured": SIZE}):
         node.finish()
-    said = [note["text"] for note in coordinator.notes("measured", "decision")]
+    said = [event["text"] for event in coordinator.events("measured", "decision")]
     assert sum("4 candidates measure version" in text for text in said) == 3
     assert sum("highest loss of 4 candidates (" in text and "0.25" in text for text in said) == 3
     found = coordinator.get("/jobs/measured/reports", limit=200)["reports"]

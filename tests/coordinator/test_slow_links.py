@@ -75,7 +75,9 @@ def crawl(stage: Stage, clock: Clock, step: Callable[[], object]) -> None:
 
 
 def lost(stage: Stage) -> list[str]:
-    return [note["text"] for note in stage.running.notes(stage.job, "node") if note["text"].startswith("n0 is lost")]
+    return [
+        event["text"] for event in stage.running.events(stage.job, "node") if event["text"].startswith("n0 is lost")
+    ]
 
 
 def check_that_silence_counts(stage: Stage, clock: Clock) -> None:

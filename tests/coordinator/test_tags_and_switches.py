@@ -130,7 +130,7 @@ def test_a_job_that_is_held_stays_so_whenever_its_coordinator_dies(
     with inside(tmp_path / "data") as running:
         job = running.job("held")
         assert (job["state"], job["state_why"]) == ("paused", "it waits to be started")
-        assert [note["text"] for note in running.get("/jobs/held/events")["events"]] == [
+        assert [event["text"] for event in running.get("/jobs/held/events")["events"]] == [
             "paused: it waits to be started",
             "coordinator started (term 1)",
         ]

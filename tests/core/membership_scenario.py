@@ -29,7 +29,7 @@ def told(effects: Iterable[Effect], *kinds: type[MembershipMessage]) -> list[Tel
     return [e for e in effects if isinstance(e, Tell) and isinstance(e.message, kinds or MembershipMessage)]
 
 
-def notes(effects: Iterable[Effect]) -> list[str]:
+def event_texts(effects: Iterable[Effect]) -> list[str]:
     return [e.text for e in effects if isinstance(e, JobEvent)]
 
 

@@ -84,7 +84,7 @@ def test_a_simulated_job_is_done_early_and_says_why(algorithm: str) -> None:
     result = shoal.simulate({"name": "early", **line}, [Plateau()], progress=False)
     assert result.state == "done"
     assert len(result.versions) < 12
-    said = [note.text for note in result.notes if note.kind == "state"]
+    said = [event.text for event in result.events if event.kind == "state"]
     assert any("is the last: eval/accuracy has not improved for 3 rounds" in text for text in said)
 
 

@@ -10,7 +10,7 @@ from shoal.core.membership.membership import Membership
 from shoal.core.membership.swim_config import SwimConfig
 from shoal.core.protocol.machine import Timer
 from shoal.core.protocol.peer_message import MemberUpdate, Ping, PingAck, PingNack, PingRequest, StateSync
-from tests.core.membership_scenario import answer, begun, notes, silence, told, turn
+from tests.core.membership_scenario import answer, begun, event_texts, silence, told, turn
 
 
 # ------------------------------------------------------------------------------------------------------------ turns
@@ -134,7 +134,7 @@ def dies_at(peer: Membership, node: str) -> tuple[float, list[str]]:
         for tell in told(effects, Ping):
             answer(peer, tell.to, tell.message.seq, now)
         if peer.state_of(node) == "dead":
-            return now, notes(effects)
+            return now, event_texts(effects)
 
 
 def test_a_suspicion_lasts_the_longer_the_fewer_share_it() -> None:
@@ -170,12 +170,12 @@ def test_a_higher_incarnation_ends_it() -> None:
 
 def test_the_dead_come_back_by_a_single_word() -> None:
     peer = begun("bcde")
-    assert notes(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "dead", 4),)), 0.1)) == ["d is dead"]
+    assert event_texts(peer.on(Ping("b", 0, 1, (MemberUpdate("d", "dead", 4),)), 0.1)) == ["d is dead"]
     assert peer.live() == frozenset("bce")
     (pong,) = told(peer.on(Ping("d", 4, 1), 0.2))
     assert pong.message.updates[0] == MemberUpdate("d", "dead", 4)  # so that it can answer
     effects = peer.on(Ping("d", 5, 2), 0.3)
-    assert notes(effects) == ["d is back"]
+    assert event_texts(effects) == ["d is back"]
     assert [type(tell.message) for tell in told(effects)] == [PingAck, StateSync]  # it may have missed much
     assert peer.live() == frozenset("bcde")
 

@@ -11,7 +11,7 @@ from shoal.core.membership.membership import Membership
 from shoal.core.membership.swim_config import SwimConfig
 from shoal.core.protocol.machine import JobEvent, Timer
 from shoal.core.protocol.peer_message import MembershipMessage, MemberUpdate, PeerHello, Ping, PingRequest, StateSync
-from tests.core.membership_scenario import QUIET, ROSTER, answer, begun, notes, told, turn
+from tests.core.membership_scenario import QUIET, ROSTER, answer, begun, event_texts, told, turn
 
 
 # ------------------------------------------------------------------------------------------------------- the dead
@@ -111,11 +111,11 @@ def test_goodbye() -> None:
 def test_who_has_left_may_come_again() -> None:
     peer = begun()
     effects = peer.on(StateSync("b", 0, (MemberUpdate("b", "left", 0),)), 0.0)
-    assert notes(effects) == ["b has left"]
+    assert event_texts(effects) == ["b has left"]
     assert peer.state_of("b") == "left"
     (news,) = told(peer.on(PeerHello("b", 0), 0.1), StateSync)
     assert news.message.updates[0] == MemberUpdate("b", "left", 0)
-    assert notes(peer.on(Ping("b", 1, 1), 0.2)) == ["b is back"]
+    assert event_texts(peer.on(Ping("b", 1, 1), 0.2)) == ["b is back"]
 
 
 # -------------------------------------------------------------------------------------------------------- strangers
@@ -134,10 +134,10 @@ def test_who_has_left_may_come_again() -> None:
 def test_what_is_refused_changes_nothing(message: MembershipMessage, why: str) -> None:
     peer = begun()
     held, incarnation = peer.members(), peer.incarnation
-    (note,) = peer.on(message, 0.0)
-    assert isinstance(note, JobEvent)
-    assert (note.kind, note.node) == ("refusal", message.node)
-    assert note.text.startswith(why)
+    (event,) = peer.on(message, 0.0)
+    assert isinstance(event, JobEvent)
+    assert (event.kind, event.node) == ("refusal", message.node)
+    assert event.text.startswith(why)
     assert (peer.members(), peer.incarnation) == (held, incarnation)
     assert peer.heard_s("b", 0.0) == inf
 
@@ -146,7 +146,7 @@ def test_updates_about_strangers_and_of_strangers_are_passed_over() -> None:
     peer = begun()
     news = (MemberUpdate("z", "alive", 1), MemberUpdate("c", "suspect", 0, ("x", "y", "z")))
     effects = peer.on(Ping("b", 0, 1, news), 0.0)
-    assert notes(effects) == []
+    assert event_texts(effects) == []
     assert peer.state_of("c") == "suspect"
     assert not set("xyz") & {name for held in peer.members() for name in (held.node, *held.suspected_by)}
     with pytest.raises(KeyError):
@@ -163,7 +163,7 @@ def test_who_is_no_longer_admitted_is_forgotten_at_once() -> None:
     assert "'b'" not in repr(peer.members())
     assert peer.state_of("g") == "dead"
     assert peer.heard_s("b", now) == inf
-    assert notes(answer(peer, target, seq, now)) == [f"{target}: is not admitted"]
+    assert event_texts(answer(peer, target, seq, now)) == [f"{target}: is not admitted"]
     for _ in range(20):
         effects = peer.on(Timer(), peer.alarm)
         assert all(tell.to not in {"b", target} for tell in told(effects))

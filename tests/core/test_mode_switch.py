@@ -109,9 +109,9 @@ def test_a_job_whose_training_is_over_cannot_go() -> None:
     for node in NODES:
         hub.on(report(hub, node, {"model": model(1.0, -1.0)}, 2.0), 1.0)
     assert hub.progress.phase == "evaluating"
-    (note,) = hub.on(SwitchMode("gossip"), 2.0)[:1]
-    assert isinstance(note, JobEvent)
-    assert "cannot be switched" in note.text
+    (event,) = hub.on(SwitchMode("gossip"), 2.0)[:1]
+    assert isinstance(event, JobEvent)
+    assert "cannot be switched" in event.text
     assert hub.progress.mode == "server"
 
 

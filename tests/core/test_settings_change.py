@@ -37,14 +37,14 @@ def close(hub: Hub, now: float = 1.0) -> list[Effect]:
     return [effect for node in NODES for effect in hub.on(report(hub, node, {"model": model(1.0, 1.0)}, 1.0), now)]
 
 
-def notes(effects: list[Effect]) -> list[str]:
+def event_texts(effects: list[Effect]) -> list[str]:
     return [effect.text for effect in effects if isinstance(effect, JobEvent)]
 
 
 def test_a_change_begins_with_the_next_version() -> None:
     hub = hub_of(MemoryBlobs())
     before = tasks(hub)
-    said = notes(hub.on(HALF, 1.0))
+    said = event_texts(hub.on(HALF, 1.0))
     assert said == ["from version 2 on: algorithm.batch_size 32 → 64, algorithm.lr 0.1 → 0.05 (the loss stands still)"]
     assert tasks(hub) == before, "tasks that stand keep their values"
     assert (hub.settings.changed, hub.settings.pending) == ({}, HALF.values)
@@ -56,7 +56,7 @@ def test_a_change_begins_with_the_next_version() -> None:
 def test_before_the_first_order_it_begins_at_once() -> None:
     hub = Hub(JobPlan(3, 7), Algorithm(), Rounds(min_nodes=2), MemoryBlobs())
     hub.on(Restarted(), 0.0)
-    assert notes(hub.on(ChangeSettings({"schedule.min_nodes": 1.0, "rounds": 9.0}), 0.0)) == [
+    assert event_texts(hub.on(ChangeSettings({"schedule.min_nodes": 1.0, "rounds": 9.0}), 0.0)) == [
         "from version 1 on: rounds 3 → 9, schedule.min_nodes 2 → 1 (by an operator)"
     ]
     assert (hub.settings.schedule.required_nodes, hub.settings.plan.versions) == (1, 9)
@@ -112,7 +112,7 @@ def test_a_snapshot_keeps_changes(when: str) -> None:
 def test_what_may_not_change_changes_nothing(values: dict[str, float], why: str) -> None:
     hub = hub_of(MemoryBlobs())
     before = json.dumps(hub.snapshot())
-    said = notes(hub.on(ChangeSettings(values), 1.0))
+    said = event_texts(hub.on(ChangeSettings(values), 1.0))
     assert len(said) == 1
     assert why in said[0]
     assert json.dumps(hub.snapshot()) == before
@@ -124,7 +124,7 @@ def test_nodes_that_carry_on_keep_what_they_were_told() -> None:
     hub.on(HALF, 0.5)
     hub.on(SwitchMode("gossip"), 1.0)
     assert tasks(hub) == [HALF.values] * len(NODES)
-    assert "is with its nodes" in notes(hub.on(ChangeSettings({"algorithm.lr": 1.0}), 2.0))[0]
+    assert "is with its nodes" in event_texts(hub.on(ChangeSettings({"algorithm.lr": 1.0}), 2.0))[0]
     assert hub.settings.changed == HALF.values
     worker = Worker("a")
     task = hub.poll_reply("a")

@@ -50,7 +50,7 @@ def test_an_update_of_1e15_does_not_count() -> None:
 @pytest.mark.parametrize("task", [("liar", "a", "b", "c"), ("a", "liar", "b", "c"), ("a", "b", "liar", "c")])
 def test_not_in_the_first_round_either(task: tuple[str, ...]) -> None:
     job = BoundedJob("a", "b", "c", "liar", schedule=Rounds(quorum=3, min_nodes=4))
-    seen = [note for node in task for note in texts(job.report(node, LIE if node == "liar" else 1.0), "refusal")]
+    seen = [event for node in task for event in texts(job.report(node, LIE if node == "liar" else 1.0), "refusal")]
     assert len(seen) == 1
     assert "1e+15" in seen[0]
     assert job.hub.progress.version == 1

@@ -83,7 +83,7 @@ def simulated(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> tuple[
     monkeypatch.setattr(SimulationRecorder, "_close", noted)
     monkeypatch.setattr("shoal.simulation.MemoryBlobs", FileNames)
     result = shoal.simulate(parse_job(values), learners(), fidelity="wire")
-    return [(note.version, note.text) for note in result.notes if note.kind == "decision"], made
+    return [(event.version, event.text) for event in result.events if event.kind == "decision"], made
 
 
 class Joined(EdgeNode):
@@ -117,7 +117,7 @@ def take_part(api: Api, folder: Path, url: str = "") -> list[Joined]:
 
 def decided(api: Api) -> tuple[Decisions, Made]:
     """Return a coordinator's decisions and versions."""
-    decisions = [(note["version"], note["text"]) for note in api.notes("digits", "decision")]
+    decisions = [(event["version"], event["text"]) for event in api.events("digits", "decision")]
     made = []
     for number, reports, model in api.rows("SELECT number, reports, digest FROM versions ORDER BY number"):
         made.append((number, sorted((node, weight, digest) for node, _, weight, digest in json.loads(reports)), model))

@@ -86,7 +86,7 @@ def trained(folder: Path, learners: Mapping[str, Learner]) -> tuple[Tree, list[s
         for node in nodes:
             node.finish()
         body = running.request("GET", "/api/v1/jobs/j/models/3").content
-        return tree_slot(open_payload(body), "model"), [note["text"] for note in running.notes("j")]
+        return tree_slot(open_payload(body), "model"), [event["text"] for event in running.events("j")]
 
 
 def foreseen() -> Tree:
@@ -99,9 +99,9 @@ def test_a_failed_callback_is_named_and_the_model_is_that_of_torch_learners(
 ) -> None:
     """The failed task is trained again, so that nothing is lost."""
     failing, like = Failing(), foreseen()
-    model, notes = trained(tmp_path, {"n0": make(0), "n1": make(1, failing)})
+    model, texts = trained(tmp_path, {"n0": make(0), "n1": make(1, failing)})
     assert digest(unwrapped(model, like)) == digest(like)
-    (told,) = [text for text in notes if "the lamp is out" in text]
+    (told,) = [text for text in texts if "the lamp is out" in text]
     assert "n1" in told
     assert "test_user_training.py, line" in told
     assert (failing.started, failing.ended) == (4, 3)

@@ -84,7 +84,7 @@ def test_an_error_is_named_and_only_that_node_is_left_out() -> None:
     result = shoal.simulate(job, [learner(), learner(Broken()), learner()])
     assert (result.state, result.uncounted) == ("done", ("node-1",))
     assert any(
-        "test_learner_callback.py, line" in note.text and "KeyError: 'lamp'" in note.text for note in result.notes
+        "test_learner_callback.py, line" in event.text and "KeyError: 'lamp'" in event.text for event in result.events
     )
     with pytest.raises(LearnerFailed, match="KeyError: 'lamp'"):
         shoal.simulate(job, [learner(Broken())])

@@ -132,7 +132,7 @@ def test_filters_send_less_and_learn_as_well(filters: tuple[Half | Quantize]) ->
 def test_a_measured_cut_gives_the_same_model() -> None:
     job = shoal.SplitJob(steps=STEPS, batch_size=8, lr=0.05)
     found = shoal.simulate_split(job, [learner()])
-    assert any(f"the model is cut at {cut};" in found.notes[0].text for cut in range(1, 5))
+    assert any(f"the model is cut at {cut};" in found.events[0].text for cut in range(1, 5))
     assert greatest_difference(found.model, centrally([learner()], momentum)) == 0.0
 
 

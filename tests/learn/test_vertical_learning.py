@@ -67,7 +67,7 @@ def test_it_equals_central_training_with_crashes_in_the_middle(labels: str, faul
 def test_a_party_that_loses_its_disk_starts_the_round_again() -> None:
     job = shoal.VerticalJob(steps=STEPS, batch_size=8, lr=0.05)
     found = shoal.simulate_vertical(job, learner(), faults=Faults(node_crashes=2, disk_survival=0.0))
-    assert "no progress for 600 s" in [note.text for note in found.notes]
+    assert "no progress for 600 s" in [event.text for event in found.events]
     assert greatest_difference(found.model, central(STEPS).model()) == 0.0
 
 

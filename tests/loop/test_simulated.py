@@ -68,7 +68,7 @@ def test_every_algorithm_without_corrections_gives_the_same_model(name: str) -> 
         assert loop(node.tasks(model), model) >= 2 * NODES
     assert digest(node.result.model) == digest(foreseen.model)
     assert node.result.versions[-1].reports == foreseen.versions[-1].reports
-    assert [one.text for one in node.result.notes] == [one.text for one in foreseen.notes]
+    assert [one.text for one in node.result.events] == [one.text for one in foreseen.events]
 
 
 @pytest.mark.parametrize("name", sorted({*algorithms()} - {*possible(), "flexlora"}))
@@ -246,7 +246,7 @@ def test_a_task_without_a_report_fails_and_the_job_goes_on() -> None:
             if count != 2:
                 task.report(model, examples=1)
     assert node.result.state == "done"
-    (failed,) = [note.text for note in node.result.notes if "failed" in note.text]
+    (failed,) = [event.text for event in node.result.events if "failed" in event.text]
     assert "went on to the next task without task.report(model, examples=…)" in failed
 
 
@@ -268,7 +268,7 @@ def test_a_report_that_is_not_a_number_fails_its_task() -> None:
             task.report(model, examples=1)
             first = False
     assert node.result.state == "done"
-    assert [note.text for note in node.result.notes if "0.weight" in note.text or "not finite" in note.text]
+    assert [event.text for event in node.result.events if "0.weight" in event.text or "not finite" in event.text]
 
 
 def other_base() -> nn.Module:

@@ -57,7 +57,7 @@ class One:
         self.disk: dict[str, Any] | None = None
         self.number = 0
         self.sent: list[tuple[str, MixingMessage]] = []
-        self.notes: list[JobEvent] = []
+        self.events: list[JobEvent] = []
         self.work: Work | None = None
         self.live: frozenset[str] = frozenset()
         self.start()
@@ -91,7 +91,7 @@ class One:
             elif isinstance(effect, Work):
                 self.work = effect
             elif isinstance(effect, JobEvent):
-                self.notes.append(effect)
+                self.events.append(effect)
         if spared < len(effects):
             self.start()
 
@@ -315,7 +315,7 @@ def test_a_dishonest_answer_is_not_mixed() -> None:
     bad = blobs.put({"model": toy_tree((float("nan"), 0.0, 0.0), 0)})
     a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
     assert first(a) == 5.0
-    assert "not what was agreed on" in a.notes[-1].text
+    assert "not what was agreed on" in a.events[-1].text
     assert not a.gossip.mixer.is_busy
 
 
@@ -336,7 +336,7 @@ def test_statistics_that_cannot_be_are_not_mixed(var: float) -> None:
     assert "it must not be mixed" in b.said(ExchangeAbort).why
     assert first(b) == 1.0
     a.feed(ExchangeAccept("b", swap.id, 3.0, 1.0, bad))
-    assert "not what was agreed on" in a.notes[-1].text
+    assert "not what was agreed on" in a.events[-1].text
     assert first(a) == 5.0
 
 

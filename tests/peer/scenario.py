@@ -129,14 +129,14 @@ class Silent:
     """Do nothing."""
 
     def __init__(self) -> None:
-        self.notes: list[str] = []
+        self.events: list[str] = []
         self.waits: list[list[str]] = []
 
     def on_round(self, effect: LocalRoundDone, live: int) -> None:
         """A local round has ended."""
 
     def on_event(self, text: str) -> None:
-        self.notes.append(text)
+        self.events.append(text)
 
     def on_waiting(self, lines: Sequence[str]) -> None:
         self.waits.append(list(lines))

@@ -105,7 +105,7 @@ def test_a_report_with_private_memory_is_acknowledged_first(
         assert nodes[1].peer.state == "coordinated"
         delayed.is_released.set()
         until("both to carry on", lambda: all(node.peer.state == "gossip" for node in nodes))
-        assert server.notes(JOB, "refusal") == [], "a report that is too late is not a fault of the node"
+        assert server.events(JOB, "refusal") == [], "a report that is too late is not a fault of the node"
     finally:
         delayed.is_released.set()
         finish(nodes)

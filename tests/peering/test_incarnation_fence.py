@@ -101,4 +101,4 @@ def test_of_a_coordinator_and_its_copy_the_first_is_heard(
         return [row["refused"] for row in server.get(f"/jobs/{JOB}/peers")["peers"]]
 
     until("it to be shown", lambda: all(row.get("trust.term-forked", 0) > 1 for row in told()))
-    assert any("trust.term-forked" in note["text"] for note in server.notes(JOB, "refusal"))
+    assert any("trust.term-forked" in event["text"] for event in server.events(JOB, "refusal"))

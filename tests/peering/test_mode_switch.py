@@ -67,7 +67,7 @@ def test_an_operator_sends_a_job_to_its_peers_and_back(server: Server, threaded:
     until("rounds at the server", lambda: server.job(JOB)["version"] >= before + 3)
     assert check_merge(server, before) >= 8.0
     assert {node.peer.state for node in nodes} == {"coordinated"}
-    modes = [note["text"] for note in server.notes(JOB, "mode")]
+    modes = [event["text"] for event in server.events(JOB, "mode")]
     assert modes == ["the peers carry on: by an operator", "back to the server: by an operator", "back at the server"]
 
 

@@ -102,9 +102,9 @@ class PeerStage:
                 return self.clock.now
         raise AssertionError(f"not all gossip: {self.states()}")
 
-    def notes(self, text: str) -> list[str]:
+    def events(self, text: str) -> list[str]:
         """Return the nodes' lines that contain this."""
-        return [note.text for node in self.nodes for note in self.world.peer(node).log.notes if text in note.text]
+        return [event.text for node in self.nodes for event in self.world.peer(node).log.events if text in event.text]
 
     def finish(self) -> None:
         """To the end of the job."""

@@ -57,5 +57,5 @@ def test_it_is_the_same_to_the_bit(learner: str, name: str, monkeypatch: pytest.
     )
     for other in others:
         assert digest(one.model) == digest(other.model)
-        assert (one.versions, one.notes) == (other.versions, other.notes)
+        assert (one.versions, one.events) == (other.versions, other.events)
         assert other.training.rpartition("in ")[0].rstrip("; ") == one.training

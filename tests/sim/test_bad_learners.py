@@ -80,7 +80,7 @@ def one_process(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_bad_learner_is_named_and_the_job_goes_on(how: str, fault: str) -> None:
     result = simulated(how, fault, deadline_s=20.0)
     assert [version.reports for version in result.versions] == [0, NODES - 1, NODES - 1]
-    told = [event for event in result.notes if event.kind in ("warning", "refusal")]
+    told = [event for event in result.events if event.kind in ("warning", "refusal")]
     assert {event.node for event in told} == {"node-37"}
     assert any(SAYS[fault] in event.text for event in told)
     assert result.uncounted == ("node-37",)

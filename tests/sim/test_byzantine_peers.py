@@ -44,10 +44,10 @@ def test_honest_peers_mix_and_their_mean_stays(mixing: str) -> None:
             seen = peer.gossip.me.counts.version_vector
             assert seen.keys() <= scenario.weights.keys()
             assert max(seen.values()) <= scenario.rounds + ROUNDS_SPARE
-            reported = {note.node for note in peer.notes if isinstance(note, ImplausibleCount)}
+            reported = {event.node for event in peer.events if isinstance(event, ImplausibleCount)}
             assert reported <= {scenario.byzantine}, name
-        everybody = [note for peer in swarm.peers.values() for note in peer.notes]
-        assert any(isinstance(note, ImplausibleCount) for note in everybody), "nobody has noticed"
+        everybody = [event for peer in swarm.peers.values() for event in peer.events]
+        assert any(isinstance(event, ImplausibleCount) for event in everybody), "nobody has noticed"
 
 
 def test_a_version_vector_taken_as_it_came_mutes_honest_peers(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,5 +111,5 @@ def test_updates_of_a_liar_evict_nobody_for_good(seed: int) -> None:
         world.hosts.run(world.clock.now + 0.5)
     assert liar.told > 100
     assert agree(), {one: view.live() for one, view in world.views.items()}
-    assert {note.node for _, note in world.notes if isinstance(note, ImplausibleCount)} == {roster[-1]}
+    assert {event.node for _, event in world.events if isinstance(event, ImplausibleCount)} == {roster[-1]}
     assert all(world.views[one].incarnation < INCARNATION_MAX // 2 for one in honest)

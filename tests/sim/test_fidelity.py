@@ -59,8 +59,8 @@ def test_model_versions_events_and_bytes_are_the_same(name: str) -> None:
     lean, wire = both(job(**JOBS[name]), lambda: three(name if name in in_rounds() else "fedavg", tested=True))
     assert (lean.fidelity, wire.fidelity) == ("lean", "wire")
     assert len(lean.versions) > 1
-    assert [vars(lean)[name] for name in ("versions", "notes", "up_bytes", "down_bytes")] == [
-        vars(wire)[name] for name in ("versions", "notes", "up_bytes", "down_bytes")
+    assert [vars(lean)[name] for name in ("versions", "events", "up_bytes", "down_bytes")] == [
+        vars(wire)[name] for name in ("versions", "events", "up_bytes", "down_bytes")
     ]
     assert digest(lean.model) == digest(wire.model)
     assert (lean.metrics, lean.state, lean.uncounted) == (wire.metrics, wire.state, wire.uncounted)
@@ -90,7 +90,7 @@ def test_a_drawn_job_has_one_result(number: int, monkeypatch: pytest.MonkeyPatch
 
 def assert_same(one: shoal.Result, two: shoal.Result) -> None:
     assert digest(one.model) == digest(two.model)
-    assert (one.versions, one.notes, one.metrics) == (two.versions, two.notes, two.metrics)
+    assert (one.versions, one.events, one.metrics) == (two.versions, two.events, two.metrics)
     assert (one.up_bytes, one.down_bytes) == (two.up_bytes, two.down_bytes)
     assert_checkpoints(one)
     assert [digest(model) for model in one.checkpoints.values()] == [
@@ -111,7 +111,7 @@ def assert_close(one: shoal.Result, two: shoal.Result, draw: DrawnJob) -> None:
     differences = np.concatenate([np.abs(np.float64(one.model[name]) - two.model[name]).ravel() for name in two.model])
     assert np.mean(differences > ROUNDING) <= (FLIPS_MAX if draw.rounds_updates else 0)
     most = METRIC_AFTER_FLIPS if draw.rounds_updates else METRIC
-    assert (one.notes, one.down_bytes) == (two.notes, two.down_bytes)
+    assert (one.events, one.down_bytes) == (two.events, two.down_bytes)
     for each in (one, two):
         assert_checkpoints(each)
     for mine, theirs in zip(one.versions, two.versions, strict=True):
@@ -125,7 +125,7 @@ def test_slow_and_particular_nodes_are_the_same() -> None:
     node_info = {f"node-{i}": NodeInfo(("phone",)) for i in range(3)}
     lean, wire = both(given, slow={"node-1": 30.0}, node_info=node_info)
     assert lean.versions == wire.versions
-    assert lean.notes == wire.notes
+    assert lean.events == wire.events
     assert lean.down_bytes == wire.down_bytes
     assert max(version.closed_s for version in lean.versions) > 15
 
@@ -151,8 +151,8 @@ def test_failures_are_the_same(monkeypatch) -> None:
         return [one, two, Failing(three.x, three.y)]
 
     lean, wire = both(job(schedule={"name": "rounds", "deadline_s": 9.0}), learners)
-    assert lean.notes == wire.notes
-    assert any("no data today" in note.text for note in lean.notes)
+    assert lean.events == wire.events
+    assert any("no data today" in event.text for event in lean.events)
     assert digest(lean.model) == digest(wire.model)
     monkeypatch.setattr(Failing, "always", True)
     with pytest.raises(LearnerFailed, match="no data today"):

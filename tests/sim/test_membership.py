@@ -142,7 +142,7 @@ def test_the_same_seed_gives_the_same_run() -> None:
     one, two = troubled(12), troubled(12)
     one.until(BOUND_S)
     two.until(BOUND_S)
-    assert (one.messages, one.bytes, one.notes) == (two.messages, two.bytes, two.notes)
+    assert (one.messages, one.bytes, one.events) == (two.messages, two.bytes, two.events)
     assert one.messages > 200
 
 
@@ -162,7 +162,7 @@ def test_strangers_never_enter(n: int) -> None:
     world.look()
     assert world.agree()
     assert world.false_deaths == []
-    assert {note.text for _, note in world.notes if note.kind == "refusal"} == {"liar: is not admitted"}
+    assert {event.text for _, event in world.events if event.kind == "refusal"} == {"liar: is not admitted"}
 
 
 @pytest.mark.parametrize("seed", SAMPLE_OF_SEEDS)
@@ -260,7 +260,7 @@ def test_the_roster_decides_who_may_be_there() -> None:
     world.hosts.run(world.clock.now + 20.0)
     assert world.agree()
     assert all(view.live() == world.roster - {name} for name, view in world.views.items() if name in world.roster)
-    assert "peer-007: is not admitted" in {note.text for _, note in world.notes}
+    assert "peer-007: is not admitted" in {event.text for _, event in world.events}
     world.admit(names(9))
     world.start(["peer-008"])
     assert world.until(20.0) is not None

@@ -237,7 +237,7 @@ def test_mass_that_is_refused_balances_too(monkeypatch: Patch) -> None:
     drawn = [replace(scenario, algorithm=Algorithm()) for scenario in map(draw, range(60))]
     flocks = [run(scenario) for scenario in drawn if isinstance(scenario.mixing, PushSum)]
     refused = [
-        note for swarm in flocks for peer in swarm.peers.values() for note in peer.notes if note.kind == "refusal"
+        event for swarm in flocks for peer in swarm.peers.values() for event in peer.events if event.kind == "refusal"
     ]
     assert len(refused) > 50
 

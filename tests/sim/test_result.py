@@ -94,7 +94,7 @@ def test_a_result_is_shown_as_a_short_table(result: shoal.Result) -> None:
 def test_what_went_wrong_is_in_the_table() -> None:
     one, two, three = unbalanced()
     result = shoal.simulate(job(rounds=4), {"a": one, "b": two, "<c>": Broken(three.x, three.y)})
-    assert "in notes, the last: <c> failed" in repr(result)
+    assert "in events, the last: <c> failed" in repr(result)
     assert "&lt;c&gt; failed" in result._repr_html_()
 
 

@@ -99,8 +99,8 @@ def test_each_way_runs_and_says_why(name: str, faults: Faults | None) -> None:
     )
     node_info = {f"n{number}": NodeInfo(("phone",)) for number in range(4)}
     runs = [shoal.simulate(spec, learners(6), faults=faults, node_info=node_info) for _ in range(2)]
-    told = [note.text for note in runs[0].notes]
-    assert [note.text for note in runs[1].notes] == told, "the same again"
+    told = [event.text for event in runs[0].events]
+    assert [event.text for event in runs[1].events] == told, "the same again"
     opened = [text for text in told if re.match(r"round \d+ opens", text)]
     assert len(opened) == 6
     reasons = {"uniform": "drawn at random", "examples": "drawn by examples", "power_of_choice": "highest loss of 4 of"}
@@ -141,7 +141,7 @@ def test_candidates_measure_the_newest_model_and_the_worst_served_train(faults: 
         aggregation_precision="fixed",
     )
     result = shoal.simulate(spec, Remembering.all(), faults=faults)
-    told = [note.text for note in result.notes if note.kind == "decision"]
+    told = [event.text for event in result.events if event.kind == "decision"]
     assert [text for text in told if "opens:" in text] == [
         f"round {number + 1} opens: 4 candidates measure version {number}" for number in range(4)
     ]

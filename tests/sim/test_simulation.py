@@ -41,7 +41,7 @@ def test_it_says_what_came_of_it(result: shoal.Result) -> None:
     opened = [version.opened_s for version in result.versions]
     assert opened == sorted(opened)
     assert all(version.closed_s - version.opened_s == pytest.approx(1.0, abs=0.1) for version in result.versions[1:])
-    assert result.notes[-1].text == "done: 4 versions, measured by 3 nodes"
+    assert result.events[-1].text == "done: 4 versions, measured by 3 nodes"
 
 
 def test_bytes_are_those_of_the_wire(result: shoal.Result) -> None:
@@ -246,7 +246,7 @@ def test_a_learner_that_fails_is_done_without() -> None:
     bad = Broken(three.x, three.y)
     result = shoal.simulate(job(rounds=2), [one, two, bad])
     assert [version.reports for version in result.versions] == [0, 2, 2]
-    assert any("node-2 failed" in note.text and "no examples left" in note.text for note in result.notes)
+    assert any("node-2 failed" in event.text and "no examples left" in event.text for event in result.events)
 
 
 class Numpys(Softmax):
@@ -270,7 +270,7 @@ def test_an_update_that_is_not_finite_is_refused_by_name() -> None:
     one, two, three = unbalanced()
     result = shoal.simulate(job(rounds=1), [one, two, Diverging(three.x, three.y)])
     assert result.versions[1].reports == 2
-    assert any("node-2 failed: report refused: b[0] is not finite" in note.text for note in result.notes)
+    assert any("node-2 failed: report refused: b[0] is not finite" in event.text for event in result.events)
     assert all(np.isfinite(result.model[name]).all() for name in result.model)
 
 

@@ -45,9 +45,9 @@ def test_the_number_of_processes_changes_no_bit(
 ) -> None:
     one, two = (in_processes(given, learner, workers, nodes) for workers in (1, 2))
     assert digest(one.model) == digest(two.model)
-    assert (one.versions, one.notes, one.up_bytes, one.down_bytes) == (
+    assert (one.versions, one.events, one.up_bytes, one.down_bytes) == (
         two.versions,
-        two.notes,
+        two.events,
         two.up_bytes,
         two.down_bytes,
     )

@@ -93,9 +93,11 @@ class Api:
         found: dict[str, Any] = self.get(f"/jobs/{name}")
         return found
 
-    def notes(self, name: str, kind: str = "") -> list[dict[str, Any]]:
-        """A job's notes, of one kind or all."""
-        return [note for note in self.get(f"/jobs/{name}/events", limit=5000)["events"] if kind in ("", note["kind"])]
+    def events(self, name: str, kind: str = "") -> list[dict[str, Any]]:
+        """A job's events, of one kind or all."""
+        return [
+            event for event in self.get(f"/jobs/{name}/events", limit=5000)["events"] if kind in ("", event["kind"])
+        ]
 
     def rows(self, query: str, *values: Any) -> list[tuple[Any, ...]]:
         """Look into the database, past the coordinator."""

@@ -83,7 +83,7 @@ def a_split_job(**changed: Any) -> dict[str, Any]:
     return SplitJobDetail.model_validate(values | changed).model_dump(mode="json")
 
 
-def a_note(number: int, **changed: Any) -> dict[str, Any]:
+def a_job_event(number: int, **changed: Any) -> dict[str, Any]:
     """Return an event of a job."""
     values = {"id": number, "at": "2026-01-02T03:04:05.000Z", "version": 2, "kind": "decision", "node": None}
     text = f"version {number}: 4 of 4 reports"

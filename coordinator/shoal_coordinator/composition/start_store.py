@@ -30,8 +30,8 @@ def add_job(
     if given is None:
         return ()
     trust_documents.store_documents(c, given.documents, trust_documents.LEAP)
-    note = job_events.job_event("state", begins.recovered_text(), begins.version, begins.node)
-    job_events.add_feed_item(c, values["name"], "job_event", note)
+    event = job_events.job_event("state", begins.recovered_text(), begins.version, begins.node)
+    job_events.add_feed_item(c, values["name"], "job_event", event)
     return reenrolment.add_roster(c, given.documents.roster)
 
 

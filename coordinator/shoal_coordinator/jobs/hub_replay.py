@@ -138,8 +138,8 @@ class HubReplay:
                     log.error("event set aside", job=self._job, seq=entry.seq, error=repr(error))
                     kind, node = type(entry.event).__name__, getattr(entry.event, "node", "")
                     text = f"event {entry.seq} ({kind} {node}) breaks the hub and was set aside: {message_of(error)}"
-                    note = job_events.job_event("warning", text, hub.progress.version, node)
-                    return await write(partial(journal.skip_event, job=self._job, seq=entry.seq, why=note))
+                    event = job_events.job_event("warning", text, hub.progress.version, node)
+                    return await write(partial(journal.skip_event, job=self._job, seq=entry.seq, why=event))
         except Exception as error:  # noqa: BLE001 - an unreadable snapshot, or the disk
             log.error("the search for the event failed", job=self._job, error=repr(error), after=repr(failure))
         return None

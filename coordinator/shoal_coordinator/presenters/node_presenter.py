@@ -36,19 +36,19 @@ class NodePresenter:
     async def detail(self, node: str) -> NodeDetail:
         """Return the view of a known node."""
         counted = select(reports.c.job, func.count(), func.max(reports.c.at)).where(reports.c.node == node)
-        events = select(job_events).where(
+        own_events = select(job_events).where(
             job_events.c.topic == "job_event",
             job_events.c.data["kind"].as_string() == "node",
             job_events.c.data["node"].as_string() == node,
         )
         async with self._database.reader.connect() as connection:
             known = {job: (n, at) for job, n, at in await connection.execute(counted.group_by(reports.c.job))}
-            notes = (await connection.execute(events.order_by(job_events.c.id.desc()).limit(HISTORY))).all()
+            events = (await connection.execute(own_events.order_by(job_events.c.id.desc()).limit(HISTORY))).all()
         jobs = sorted(known.keys() | self._members(node), key=self._newest_first())
         return NodeDetail(
             **self._presenter.node(node).model_dump(),
             parts=[self._part(job, node, *known.get(job, (0, None))) for job in jobs],
-            history=[NodeEvent(id=row.id, at=iso(row.at), job=row.job, **row.data) for row in notes],
+            history=[NodeEvent(id=row.id, at=iso(row.at), job=row.job, **row.data) for row in events],
         )
 
     def _members(self, node: str) -> set[str]:

@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { job, note } from "../test/factories";
+import { job, jobEvent } from "../test/factories";
 import { allowsGossip, restoredFrom, modePeriods } from "./modes";
 
 const at = (time: string) => `2026-11-21T${time}Z`;
-const move = (id: number, time: string, text: string) => note(id, { kind: "mode", at: at(time), text });
+const move = (id: number, time: string, text: string) => jobEvent(id, { kind: "mode", at: at(time), text });
 const ms = (time: string) => Date.parse(at(time));
 
 const there = move(7, "09:00:00", "the peers carry on: new disk: the small one");

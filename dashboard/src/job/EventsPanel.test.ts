@@ -1,13 +1,13 @@
 import { createElement } from "react";
 import { renderToStaticMarkup } from "react-dom/server";
 import { expect, test } from "vitest";
-import { note } from "../test/factories";
+import { jobEvent } from "../test/factories";
 import { GroupRows } from "./EventsPanel";
 import { groupEvents } from "./groupEvents";
 
 const elements = (decisions: number): number => {
   const { groups } = groupEvents(
-    Array.from({ length: decisions }, (_, index) => note(index + 1)),
+    Array.from({ length: decisions }, (_, index) => jobEvent(index + 1)),
     "all",
   );
   return groups.reduce((sum, group) => sum + (renderToStaticMarkup(createElement(GroupRows, { group })).match(/<\w/g) ?? []).length, 0);

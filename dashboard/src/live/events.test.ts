@@ -15,11 +15,11 @@ test("a job's expected end is a time of this browser's clock", () => {
   expect(decodeEvent("job", json, 500)).toMatchObject({ type: "job", job: "digits", data: { name: "digits", eta_at: 2500 } });
 });
 
-test("the job's name is no part of a version, a note or a node", () => {
+test("the job's name is no part of a version, an event or a node", () => {
   const version = decodeEvent("version", JSON.stringify({ job: "digits", number: 1, digest: "ab", metrics: {}, numbers: {} }), 0);
   expect(version.data).toEqual({ number: 1, digest: "ab", metrics: {}, numbers: {}, provisional: null });
-  const note = decodeEvent("job_event", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
-  expect(note).toEqual({ type: "job_event", job: "digits", data: { id: 9, text: "ask 4" } });
+  const jobEvent = decodeEvent("job_event", JSON.stringify({ job: "digits", id: 9, text: "ask 4" }), 0);
+  expect(jobEvent).toEqual({ type: "job_event", job: "digits", data: { id: 9, text: "ask 4" } });
   const row = { name: "ada", last_seen_s: 1, metrics: {}, losses: [] };
   const nodes = decodeEvent("nodes", JSON.stringify({ job: "digits", nodes: [row] }), 3000);
   expect(nodes.data).toEqual([{ ...row, last_seen_at: 2000, excluded_text: "", deadlines: 0, deadlines_missed: 0 }]);

@@ -1,15 +1,15 @@
 import { describe, expect, test } from "vitest";
-import { event, job, link, node, note, peer, peerUpdate, point, version } from "../test/factories";
+import { event, job, link, node, jobEvent, peer, peerUpdate, point, version } from "../test/factories";
 import type { ProvisionalAccuracy, Version } from "../api/types";
 import {
   mergeJob,
   mergeJobs,
-  mergeModeNotes,
+  mergeModeEvents,
   mergeNodes,
-  mergeNotes,
+  mergeJobEvents,
   mergePeers,
   mergeVersions,
-  NOTES_MAX,
+  JOB_EVENTS_MAX,
   POINTS_MAX,
 } from "./merge";
 
@@ -58,16 +58,16 @@ describe("versions", () => {
   test("what concerns another job or an unknown version leaves the very same list", () => {
     expect(merge(known, event("version", version(2), "other"))).toBe(known);
     expect(merge(known, event("metrics", { number: 7, metrics: {}, provisional: null }))).toBe(known);
-    expect(merge(known, event("job_event", note(1), "digits"))).toBe(known);
+    expect(merge(known, event("job_event", jobEvent(1), "digits"))).toBe(known);
   });
 });
 
 test("only moves join the moves", () => {
-  const merge = mergeModeNotes("digits");
-  const known = [note(3, { kind: "mode" })];
-  expect(merge(known, event("job_event", note(4, { kind: "state" }), "digits"))).toBe(known);
-  expect(merge(known, event("job_event", note(4, { kind: "mode" }), "other"))).toBe(known);
-  expect(merge(known, event("job_event", note(4, { kind: "mode" }), "digits"))).toHaveLength(2);
+  const merge = mergeModeEvents("digits");
+  const known = [jobEvent(3, { kind: "mode" })];
+  expect(merge(known, event("job_event", jobEvent(4, { kind: "state" }), "digits"))).toBe(known);
+  expect(merge(known, event("job_event", jobEvent(4, { kind: "mode" }), "other"))).toBe(known);
+  expect(merge(known, event("job_event", jobEvent(4, { kind: "mode" }), "digits"))).toHaveLength(2);
 });
 
 describe("jobs", () => {
@@ -117,19 +117,19 @@ describe("jobs", () => {
   });
 });
 
-describe("notes", () => {
-  const merge = mergeNotes("digits");
+describe("job events", () => {
+  const merge = mergeJobEvents("digits");
 
   test("stand in the order of their ids, each once", () => {
-    const one = merge([note(1), note(4)], event("job_event", note(3), "digits"));
+    const one = merge([jobEvent(1), jobEvent(4)], event("job_event", jobEvent(3), "digits"));
     expect(one.map((n) => n.id)).toEqual([1, 3, 4]);
-    expect(merge(one, event("job_event", note(3), "digits"))).toBe(one);
+    expect(merge(one, event("job_event", jobEvent(3), "digits"))).toBe(one);
   });
 
   test("are bounded, and the oldest go first", () => {
-    const full = Array.from({ length: NOTES_MAX }, (_, id) => note(id));
-    const after = merge(full, event("job_event", note(NOTES_MAX), "digits"));
-    expect(after).toHaveLength(NOTES_MAX);
+    const full = Array.from({ length: JOB_EVENTS_MAX }, (_, id) => jobEvent(id));
+    const after = merge(full, event("job_event", jobEvent(JOB_EVENTS_MAX), "digits"));
+    expect(after).toHaveLength(JOB_EVENTS_MAX);
     expect(after[0]?.id).toBe(1);
   });
 });

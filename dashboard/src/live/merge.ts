@@ -9,7 +9,7 @@ import type { LiveEvent } from "./events";
 export type Merge<T> = (value: T, event: LiveEvent) => T;
 
 /** Bounds on what a browser tab keeps in memory: the newest job events, points of the peers' history, alerts, failures. */
-export const NOTES_MAX = 2000;
+export const JOB_EVENTS_MAX = 2000;
 export const POINTS_MAX = 300;
 export const ALERTS_MAX = 300;
 export const FAILURES_MAX = 500;
@@ -92,21 +92,21 @@ const provisionalAfterClose = ({ metrics, provisional }: Version): Version["prov
   provisional !== null && metrics["eval/asked"] !== undefined && 2 * provisional.reported <= provisional.asked ? provisional : null;
 
 /** Oldest first. */
-export const mergeNotes =
+export const mergeJobEvents =
   (job: string): Merge<JobEvent[]> =>
-  (notes, event) => {
-    if (event.job !== job || event.type !== "job_event") return notes;
-    const note = event.data;
-    const before = notes.findLastIndex((known) => known.id <= note.id);
-    if (notes[before]?.id === note.id) return notes;
-    return notes.toSpliced(before + 1, 0, note).slice(-NOTES_MAX);
+  (known, event) => {
+    if (event.job !== job || event.type !== "job_event") return known;
+    const added = event.data;
+    const before = known.findLastIndex((one) => one.id <= added.id);
+    if (known[before]?.id === added.id) return known;
+    return known.toSpliced(before + 1, 0, added).slice(-JOB_EVENTS_MAX);
   };
 
 /** Only the events about the job's mode. */
-export const mergeModeNotes =
+export const mergeModeEvents =
   (job: string): Merge<JobEvent[]> =>
-  (notes, event) =>
-    event.type === "job_event" && event.data.kind === "mode" ? mergeNotes(job)(notes, event) : notes;
+  (known, event) =>
+    event.type === "job_event" && event.data.kind === "mode" ? mergeJobEvents(job)(known, event) : known;
 
 export const mergeAlerts: Merge<Alert[]> = (alerts, event) =>
   event.type === "alert" ? upsertNewestFirst(alerts, event.data, ALERTS_MAX) : alerts;

@@ -8,9 +8,9 @@ import {
   mergeFailures,
   mergeJob,
   mergeJobs,
-  mergeModeNotes,
+  mergeModeEvents,
   mergeNodes,
-  mergeNotes,
+  mergeJobEvents,
   mergePeers,
   mergeVersions,
   FAILURES_MAX,
@@ -21,7 +21,7 @@ import { liveQuery } from "./liveQuery";
 /** Points of a sparkline; the coordinator downsamples longer runs. */
 const SPARKLINE_POINTS = 48;
 const JOBS_PER_PAGE = 200;
-const NOTES_LIMIT = 500;
+const JOB_EVENTS_LIMIT = 500;
 const TRAFFIC_INTERVAL_MS = 10_000;
 
 const pathOf = (job: string) => ({ path: { job } });
@@ -86,10 +86,10 @@ export const eventsQuery = (job: string) =>
   liveQuery(
     ["events", job],
     async () => {
-      const params = { ...pathOf(job), query: { limit: NOTES_LIMIT } };
+      const params = { ...pathOf(job), query: { limit: JOB_EVENTS_LIMIT } };
       return (await unwrap(api.GET("/api/v1/jobs/{job}/events", { params }))).events;
     },
-    mergeNotes(job),
+    mergeJobEvents(job),
   );
 
 /** Changes of a job's mode, oldest first. */
@@ -97,10 +97,10 @@ export const modeEventsQuery = (job: string) =>
   liveQuery(
     ["mode events", job],
     async () => {
-      const params = { ...pathOf(job), query: { limit: NOTES_LIMIT, kind: ["mode" as const] } };
+      const params = { ...pathOf(job), query: { limit: JOB_EVENTS_LIMIT, kind: ["mode" as const] } };
       return (await unwrap(api.GET("/api/v1/jobs/{job}/events", { params }))).events;
     },
-    mergeModeNotes(job),
+    mergeModeEvents(job),
   );
 
 /** The newest failures of a job, newest first. */

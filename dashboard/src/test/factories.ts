@@ -83,7 +83,7 @@ export const node = (name: string, rest: Partial<JobNode> = {}): JobNode => ({
   ...rest,
 });
 
-export const note = (id: number, rest: Partial<JobEvent> = {}): JobEvent => ({
+export const jobEvent = (id: number, rest: Partial<JobEvent> = {}): JobEvent => ({
   id,
   at: "2026-11-21T08:00:00Z",
   version: 1,

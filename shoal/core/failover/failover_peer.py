@@ -336,10 +336,10 @@ class FailoverPeer:
         if work is not None and worker.pending is not None:
             worker.memory = worker.pending
         worker.drop_work((self.term, 0))
-        note = JobEvent(
+        event = JobEvent(
             "state", f"without the hub from version {self.base.version}: {why}", self.base.version, self.node
         )
-        return [note, *self._start_gossip(self.base, in_hand, work, now)]
+        return [event, *self._start_gossip(self.base, in_hand, work, now)]
 
     def _declare(self, gone: list[PeerEffect]) -> list[PeerEffect]:
         """Add the declaration to all live peers."""

@@ -179,7 +179,7 @@ class Membership:
         """Return job events of peers that were given up or are live again, and update the order of probes."""
         self._detector.adjust_health(self._table.refutations)
         turned, self._table.transitions, self._table.refutations = self._table.transitions, [], 0
-        notes = []
+        events = []
         for before, after in turned:
             if after.state in LIVE:
                 self._detector.add_target(after.node)
@@ -188,8 +188,8 @@ class Membership:
                 word = "has left"
             else:
                 word = f"is dead: suspected by {', '.join(before.suspected_by)}" if before.suspected_by else "is dead"
-            notes.append(JobEvent("node", f"{after.node} {word}", 0, after.node))
-        return notes
+            events.append(JobEvent("node", f"{after.node} {word}", 0, after.node))
+        return events
 
     def _some(self, nodes: list[str], most: int) -> list[str]:
         return self._rng.sample(nodes, min(most, len(nodes)))

@@ -221,9 +221,9 @@ class PeerGroup:
                 self._callbacks.on_quarantined(sender, code)
             self.liveness.update_live()
 
-    def record_machine_refusal(self, note: JobEvent) -> None:
+    def record_machine_refusal(self, event: JobEvent) -> None:
         """Count and log a refusal by a machine."""
-        self.record_refusal(refusal_code(note), note.text, note.node)
+        self.record_refusal(refusal_code(event), event.text, event.node)
 
     def _on_membership_event(self, event: JobEvent) -> None:
         if event.kind == "refusal":

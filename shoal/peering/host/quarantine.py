@@ -51,9 +51,9 @@ class Refusals:
         return {"refused": dict(self.counts), "quarantine": sorted(self.quarantined)}
 
 
-def refusal_code(note: JobEvent) -> str:
+def refusal_code(event: JobEvent) -> str:
     """Return the code under which a machine's refusal is counted."""
-    return IMPLAUSIBLE if isinstance(note, ImplausibleCount) else "machine"
+    return IMPLAUSIBLE if isinstance(event, ImplausibleCount) else "machine"
 
 
 def without_hearsay(messages: Sequence[PeerMessage], quarantined: Collection[str]) -> list[PeerMessage]:

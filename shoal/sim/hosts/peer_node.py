@@ -63,7 +63,7 @@ class FailoverLog:
     adopted: list[tuple[Tree, Tree]] = field(default_factory=list)
     """(reference model, model that it joins) of each task that became a first local round."""
     learned: list[LocalRoundDone] = field(default_factory=list)
-    notes: list[JobEvent] = field(default_factory=list)
+    events: list[JobEvent] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class FailoverWorkerMachine(WorkerMachine):
             case Tell():
                 self._ports.send(effect.to, effect.message)
             case JobEvent():
-                self.log.notes.append(effect)
+                self.log.events.append(effect)
 
     def _save(self, state: dict[str, Any]) -> None:
         if self.saved is not None and self.saved["gossip"] and not state["gossip"]:

@@ -108,7 +108,7 @@ class SimulatedPeer:
         self.crossed = 0
         """Bytes that it has sent and received, over all its processes."""
         self.learned: list[LocalRoundDone] = []
-        self.notes: list[JobEvent] = []
+        self.events: list[JobEvent] = []
         self.left = False
         """It has left the job."""
         self.leaving_since = 0.0
@@ -191,7 +191,7 @@ class SimulatedPeer:
                 case LocalRoundDone():
                     self.learned.append(effect)
                 case JobEvent():
-                    self.notes.append(effect)
+                    self.events.append(effect)
 
     def _finish(self, work: Work) -> None:
         task = work.task

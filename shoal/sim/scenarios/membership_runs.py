@@ -69,7 +69,7 @@ class MembershipFleet:
         self.views: dict[str, Membership] = {}
         self.deaths_expected = False
         self.false_deaths: list[tuple[float, str]] = []
-        self.notes: list[tuple[str, JobEvent]] = []
+        self.events: list[tuple[str, JobEvent]] = []
         self.messages = self.bytes = self.largest = 0
         self._reported_dead_by: dict[str, set[str]] = {name: set() for name in self.roster}
 
@@ -130,7 +130,7 @@ class MembershipFleet:
     def _carry(self, name: str, effect: Effect) -> None:
         if not isinstance(effect, JobEvent):
             return
-        self.notes.append((name, effect))
+        self.events.append((name, effect))
         if effect.kind != "node" or effect.node not in self._reported_dead_by:
             return
         reporters = self._reported_dead_by[effect.node]

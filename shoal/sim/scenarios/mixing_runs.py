@@ -40,7 +40,7 @@ class MixingRun:
         self.mesh = Network(self.clock, conditions or PeerNetworkConditions(), self.rng)
         self.weights, self.rounds, self.there = weights, 0, frozenset(models)
         self.sent: list[MixingMessage] = []
-        self.notes: list[JobEvent] = []
+        self.events: list[JobEvent] = []
         self.models_sent = 0.0
         self._away, self._nbytes = away, next(iter(models.values())).layout.nbytes
         self.holdings = {
@@ -72,7 +72,7 @@ class MixingRun:
             if isinstance(effect, Tell):
                 self._send(name, effect)
             elif isinstance(effect, JobEvent):
-                self.notes.append(replace(effect, node=name))
+                self.events.append(replace(effect, node=name))
         alarm = self.mixers[name].alarm
         if alarm < np.inf:
             self.clock.at(alarm, self._ring, name, alarm)

@@ -41,15 +41,15 @@ class VersionLog:
         )
         self._versions.append(closed)
 
-    def result(self, job: str, newest: SplitVersion, world: SplitWorld, notes: Iterable[JobEvent]) -> Result:
-        """Return the result of a job that has ended with `newest`; `notes` precede the world's events."""
+    def result(self, job: str, newest: SplitVersion, world: SplitWorld, events: Iterable[JobEvent]) -> Result:
+        """Return the result of a job that has ended with `newest`; `events` precede the world's events."""
         return Result(
             name=job,
             state="done",
             versions=tuple(self._versions),
             model=whole_model(self._blobs, newest.parts),
             metrics=self._versions[-1].metrics,
-            notes=(*notes, *world.events),
+            events=(*events, *world.events),
             up_bytes=world.traffic.total("up"),
             down_bytes=world.traffic.total("down"),
         )

@@ -111,7 +111,7 @@ class SimulationRecorder(Observer):
         self._slots: Slots = {}
         self._made: dict[int, VersionResult] = {}
         self._metrics: dict[int, Metrics] = {}
-        self._notes: list[JobEvent] = []
+        self._events: list[JobEvent] = []
         self._traffic = TrafficCount()
         self._held: dict[str, str] = {}
 
@@ -131,13 +131,13 @@ class SimulationRecorder(Observer):
         self._fed = index + 1
         for effect in effects:
             if isinstance(effect, JobEvent):
-                self._notes.append(effect)
+                self._events.append(effect)
             elif isinstance(effect, Measured):
                 self._metrics[effect.number] = effect.metrics
             elif isinstance(effect, Save) and isinstance(effect.what, ModelVersion):
                 self._close(effect.what, hub.store.slots)
                 self._call_back(effect.what.number, is_first=len(self._made) == 1, goes_on=not hub.rounds.is_last)
-        self.progress.fed(event, hub, self._notes[-1].text if self._notes else "")
+        self.progress.fed(event, hub, self._events[-1].text if self._events else "")
 
     @property
     def has_versions(self) -> bool:
@@ -200,7 +200,7 @@ class SimulationRecorder(Observer):
 
     def given_up(self, hub: Hub) -> InvalidJob | LearnerFailed:
         """Return the error that explains why a job does not go on."""
-        failures = [note.text for note in self._notes if note.kind in ("warning", "refusal")]
+        failures = [event.text for event in self._events if event.kind in ("warning", "refusal")]
         if self._failed is not None:
             hint = CHAINED if self._failed.hint in ("", IN_THE_LOG) else self._failed.hint
             since = [text for text in (hub.progress.waiting_for, *failures[-1:]) if text]
@@ -226,7 +226,7 @@ class SimulationRecorder(Observer):
             versions=tuple(replace(one, metrics=self._measured(n)) for n, one in sorted(self._made.items())),
             model=model,
             metrics=self._measured(last),
-            notes=tuple(self._notes),
+            events=tuple(self._events),
             up_bytes=self._traffic.total("up"),
             down_bytes=self._traffic.total("down"),
             uncounted=tuple(hub.eligibility.never_counted()[0]),
