@@ -8,7 +8,7 @@ network = result.load_into(network())   # the torch module with the trained weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -130,11 +130,11 @@ class Result:
     # For people
 
     def table(self, rows_max: int = ROWS_MAX) -> tuple[list[str], list[list[str]]]:
-        """Return (columns, rows) with at most `rows_max` versions, evenly spaced, with the last one."""
+        """Return (columns, rows) with at most `rows_max` versions: the last one, and evenly spaced ones before it that were
+        measured."""
         known = dict.fromkeys(name for one in self.versions for name in one.metrics if not is_curve_point(name))
         judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
         shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
-        step = max(1, -(-len(self.versions) // rows_max))
         columns = ["version", *(name.removeprefix("eval/") for name in shown), "reports", "up", "down", "at"]
         rows = [
             [
@@ -145,9 +145,17 @@ class Result:
                 size(version.down_bytes),
                 seconds(version.closed_s),
             ]
-            for version in self.versions[::-step][::-1]
+            for version in self._listed(next(iter(shown), None), rows_max)
         ]
         return columns, rows
+
+    def _listed(self, metric: str | None, rows_max: int) -> Sequence[VersionResult]:
+        """Return at most `rows_max` versions: if there are more, the last one and some that have the metric."""
+        found = self.versions
+        if len(found) > rows_max and metric is not None:
+            found = tuple(one for one in found if one is found[-1] or metric in one.metrics)
+        step = max(1, -(-len(found) // rows_max))
+        return found[::-step][::-1]
 
     def _lines(self) -> list[str]:
         """Return the lines above the table: state, bytes and warnings."""

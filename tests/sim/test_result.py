@@ -20,6 +20,7 @@ from shoal.core.errors import StorageFailed
 from shoal.core.model.tree import Slots
 from shoal.learn import TorchLearner
 from shoal.progress import displayed
+from shoal.results.result import VersionResult
 from tests.algorithms.softmax import unbalanced
 from tests.sim.test_simulation import SPEC, Broken, job
 
@@ -89,6 +90,15 @@ def test_a_result_is_shown_as_a_short_table(result: shoal.Result) -> None:
     assert len(repr(long).splitlines()) <= 14
     assert repr(long).splitlines()[-1].split()[0] == "59"
     assert "accuracy" not in repr(long), "nothing was measured"
+
+
+def test_a_long_table_has_the_versions_that_were_measured() -> None:
+    """Evenly spaced ones would miss most of them; the last version is shown in any case."""
+    some = {number: {"held_out/accuracy": number / 100} for number in range(0, 60, 10)}
+    versions = tuple(VersionResult(number, "", 0.0, 1.0, 3, some.get(number, {}), 1, 1, {}) for number in range(58))
+    result = shoal.Result("long", "interrupted", versions, {}, {}, (), {}, {})
+    shown = [(row[0], row[1]) for row in result.table()[1]]
+    assert shown == [*((str(number), f"{number:.1f} %") for number in some), ("57", "–")]
 
 
 def test_what_went_wrong_is_in_the_table() -> None:
