@@ -130,8 +130,7 @@ class Result:
     # For people
 
     def table(self, rows_max: int = ROWS_MAX) -> tuple[list[str], list[list[str]]]:
-        """Return (columns, rows) with at most `rows_max` versions: the last one, and evenly spaced ones before it that were
-        measured."""
+        """Return (columns, rows) of at most `rows_max` versions: the last one and, evenly spaced, measured ones."""
         known = dict.fromkeys(name for one in self.versions for name in one.metrics if not is_curve_point(name))
         judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
         shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
