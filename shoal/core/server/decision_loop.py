@@ -29,7 +29,7 @@ class DecisionLoop:
         if (quiet := state.quiet_wait) is not None and self._stays_quiet(quiet, now):
             reports = len(state.round.reports)
             state.progress.waiting_for = f"{reports} of {counted(quiet.wait.wanted, 'report')}"
-            return state.eligibility.make_wake(quiet.wait.until, now)
+            return quiet.wake
         state.quiet_wait = None
         return self._decide_all(now)
 
@@ -59,7 +59,7 @@ class DecisionLoop:
             for decision in decisions:
                 effects += self._carry_out(decision, now)
             if all(isinstance(decision, Wait | Warn) for decision in decisions):
-                self._remember_quiet_wait(decisions)
+                self._remember_quiet_wait(decisions, now)
                 waits = [decision.why for decision in decisions if isinstance(decision, Wait)]
                 state.set_waiting_for("; ".join(waits), now)
                 return effects
@@ -98,13 +98,14 @@ class DecisionLoop:
             case Wait():
                 return state.eligibility.make_wake(decision.until, now)
 
-    def _remember_quiet_wait(self, decisions: list[Decision]) -> None:
+    def _remember_quiet_wait(self, decisions: list[Decision], now: float) -> None:
         """Store a wait during which the schedule need not see each report. With hours, time alone changes things."""
         state = self._state
         timed = state.roster.timed or state.settings.plan.selection.hours
         match decisions:
             case [Wait(reports=reports) as wait] if reports and not timed:
-                state.quiet_wait = QuietWait(wait, state.roster.revision, len(state.round.reports))
+                wake = state.eligibility.make_wake(wait.until, now)
+                state.quiet_wait = QuietWait(wait, state.roster.revision, len(state.round.reports), wake)
 
     def _report_excluded(self, now: float) -> list[Effect]:
         """Tell people when the set of members that are not asked has changed."""

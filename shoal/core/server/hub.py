@@ -98,17 +98,18 @@ class Hub:
         effects = [*self._end_suspensions(now), *self._handlers[type(event)](event, now)]
         effects += self.decisions.settle(now)
         if isinstance(event, Report):
-            effects = [self._correct_ack(effect) for effect in effects]
+            effects = self._correct_ack(event, effects)
         self.state.is_idle = self.state.has_no_work
         return effects
 
-    def _correct_ack(self, effect: Effect) -> Effect:
-        """Return the answer that stands, if a report was excluded by the close that it caused."""
-        if not isinstance(effect, Send) or not isinstance(effect.message, Ack):
-            return effect
-        member = self.roster.get(effect.to)
+    def _correct_ack(self, report: Report, effects: list[Effect]) -> list[Effect]:
+        """Return the effects with the answer that stands, if a report was excluded by the close that it caused."""
+        member = self.roster.get(report.node)
         last = member.last_ack if member is not None else None
-        return Send(effect.to, last) if last is not None and last.task == effect.message.task else effect
+        if last is None or last.counted or last.task != report.task:
+            return effects
+        answers = [isinstance(effect, Send) and isinstance(effect.message, Ack) for effect in effects]
+        return [Send(report.node, last) if answer else one for one, answer in zip(effects, answers, strict=True)]
 
     def _handler_of_each(self) -> dict[type, Callable[[Any, float], list[Effect]]]:
         """Return the method that takes each type of event."""

@@ -15,7 +15,7 @@ from shoal.core.job.settings_change import JobSettings
 from shoal.core.job.update_bounds import RecentNorms
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots
-from shoal.core.protocol.machine import JobEvent, NoteKind
+from shoal.core.protocol.machine import Effect, JobEvent, NoteKind
 from shoal.core.protocol.message import BlobRef, Blobs, Metrics
 from shoal.core.protocol.metrics import LatestMeans
 from shoal.core.protocol.snapshot import from_state, to_state
@@ -40,6 +40,8 @@ class QuietWait:
     """The roster's revision when the wait began."""
     seen: int
     """Reports that are in; each event that only adds one report adds one here."""
+    wake: list[Effect]
+    """The alarm, which such events do not change."""
 
 
 class HubState:

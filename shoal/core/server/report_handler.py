@@ -28,6 +28,12 @@ class ReportHandler:
 
     def __init__(self, state: HubState, rounds: RoundControl, handover: Handover, folder: UpdateFolder) -> None:
         self._state, self._rounds, self._handover, self._folder = state, rounds, handover, folder
+        self._takers = {
+            "init": self._take_init,
+            "train": self._take_update,
+            "evaluate": self._take_evaluation,
+            "gossip": self._take_handed_back,
+        }
 
     # Checks that change nothing
 
@@ -79,14 +85,8 @@ class ReportHandler:
         member = state.roster.admit(report.node)
         assert member.task is not None
         task = member.task
-        take = {
-            "init": self._take_init,
-            "train": self._take_update,
-            "evaluate": self._take_evaluation,
-            "gossip": self._take_handed_back,
-        }[task.kind]
         try:
-            effects = take(report, task, now)
+            effects = self._takers[task.kind](report, task, now)
             ack = Ack(report.task, True)
         except (InvalidPayload, Refused) as refusal:
             effects = [state.event("refusal", f"{report.node}: {refusal.message}", report.node)]
