@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import fsum, inf
 
 from shoal.core.algorithm.algorithm import Update
@@ -32,13 +32,17 @@ class HeldReport:
     packed: Slots
     """Its slots as they came, with the filters applied."""
     update: Update
-    """The rest of its update, without slots."""
+    """Its update, without slots as long as it is held."""
     discount: float
 
     @property
     def weight(self) -> float:
         """Return the weight that it claims, after the discount for staleness."""
         return self.update.weight * self.discount
+
+    def without_slots(self) -> HeldReport:
+        """Return the report as it is held, so that its slots take no memory."""
+        return replace(self, update=replace(self.update, slots={}))
 
 
 class WeightShares:
@@ -72,8 +76,9 @@ class WeightShares:
 
     def is_excessive(self, node: str, share_max: float, new: HeldReport) -> bool:
         """Return True if a node has more of the weight than `share_max`, when `new` is added."""
-        mine = self.weights.get(node, 0.0) + (new.weight if new.update.node == node else 0.0)
-        return mine > share_max * (self._total + new.weight)
+        weight = new.weight
+        mine = self.weights.get(node, 0.0) + (weight if new.update.node == node else 0.0)
+        return mine > share_max * (self._total + weight)
 
     def allowed_weight(self, node: str, share_max: float, typical: float | None) -> float:
         """Return the weight with which a node counts at most, if the version closes now. `typical`: the usual weight of

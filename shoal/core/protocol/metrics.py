@@ -73,9 +73,12 @@ METRIC_RULE = (
 """The rule of `metrics_fault`, for hints."""
 
 
+_OF_EXAMPLES = "/examples"
+
+
 def own_count(name: str) -> str:
     """Return the name of the number of examples or labels over which a metric was taken, if it has its own."""
-    return f"{name}/examples"
+    return name + _OF_EXAMPLES
 
 
 def own_nodes(name: str) -> str:
@@ -93,7 +96,7 @@ def may_be_undefined(name: str) -> bool:
 
 def _counts_of(metrics: Metrics) -> set[str]:
     """Return those of the metrics that are counts of others."""
-    return {own_count(name) for name in metrics} & metrics.keys()
+    return {name for name in metrics if name.endswith(_OF_EXAMPLES) and name.removesuffix(_OF_EXAMPLES) in metrics}
 
 
 class Means:
@@ -120,17 +123,19 @@ class Means:
             examples = 0.0  # nonsense has no say
         if EVAL_WEIGHT in metrics:
             self._examples += examples
-        if examples and any(name.startswith("eval/") for name in metrics):
-            self._nodes.add(node)
         counts = _counts_of(metrics)
         for name, value in metrics.items():
-            share = _share(name, metrics, examples) if name.startswith("eval/") else weight
+            share = weight
+            if name.startswith("eval/"):
+                share = _share(name, metrics, examples)
+                if examples:
+                    self._nodes.add(node)
             if name == EVAL_WEIGHT or name in counts or not share:  # nothing times NaN would be NaN
                 continue
             if not isfinite(value) and may_be_undefined(name):
                 self._undefined.add(name)
                 continue
-            if own_count(name) in counts:
+            if counts and own_count(name) in counts:
                 self._own.add(name)
             total, of, number = self._sums.get(name, (0.0, 0.0, 0))
             self._sums[name] = (total + share * value, of + share, number + 1)
@@ -138,12 +143,16 @@ class Means:
     def values(self) -> Metrics:
         """Return the means so far, and the examples and nodes on which "eval/…" rests."""
         means = {name: total / of for name, (total, of, _) in sorted(self._sums.items()) if of}
-        rests = {EVAL_WEIGHT: self._examples, EVAL_NODES: float(len(self._nodes))}
         own = {own_count(name): self._sums[name][1] for name in sorted(self._own)}
         for name in sorted(self._undefined):
             means.setdefault(name, nan)
             own[own_nodes(name)] = float(self._sums.get(name, (0.0, 0.0, 0))[2])
-        return means | own | {name: count for name, count in rests.items() if count}
+        means |= own
+        if self._examples:
+            means[EVAL_WEIGHT] = self._examples
+        if self._nodes:
+            means[EVAL_NODES] = float(len(self._nodes))
+        return means
 
 
 def _share(name: str, metrics: Metrics, examples: float) -> float:

@@ -44,23 +44,24 @@ class UpdateFolder:
         limit, why = self._limit_norm(update, now)
         algorithm = state.settings.algorithm
         discount = algorithm.staleness_weight(state.progress.version - update.version)
-        new = HeldReport(report, packed, replace(update, slots={}), discount)
-        long = [one for one in state.sum.held if one.update.norm > limit]
+        new, held = HeldReport(report, packed, update, discount), state.sum.held
+        long = [one for one in held if one.update.norm > limit]
         kept = self._held_beside(new, long)
-        ready = [one for one in state.sum.held if one not in long and one not in kept]
+        ready = [one for one in held if one not in long and one not in kept]
         waits = new in kept
         if waits or ready:
             bound = fsum(self._bound(one) for one in ready)
             state.sum.totals.check(update.slots, algorithm.fold_weight(update, discount), update.norm, bound)
-        state.sum.held = [one for one in state.sum.held if one not in ready]
+        state.sum.held = [one for one in held if one not in ready]
         effects = [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
         if waits:
-            state.sum.held.append(new)
+            state.sum.held.append(new.without_slots())
         else:
             self._add(update, discount)
-        state.recent_norms.add_weight(update.node, new.weight)
+        weight = new.weight
+        state.recent_norms.add_weight(update.node, weight)
         state.round.add_report(report, task)
-        state.sum.shares.add(update.node, new.weight)
+        state.sum.shares.add(update.node, weight)
         return effects + self._exclude_all(long, why, now)
 
     def _held_beside(self, new: HeldReport, long: Sequence[HeldReport]) -> list[HeldReport]:
