@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal
 
 from shoal.core.algorithm.filter import Filter
@@ -59,7 +60,7 @@ class JobPlan:
     stages: tuple[Stage, ...] = ()
     """The stages of a network that grows; none: it does not."""
 
-    @property
+    @cached_property
     def sends_differences(self) -> bool:
         """True if every version is sent as a difference to the one before."""
         return any(one.sends_differences for one in self.filters)

@@ -151,8 +151,9 @@ class View:
 
     def candidates(self, nodes: Sequence[str], count: int) -> tuple[str, ...]:
         """Return the nodes that measure the model before this many are picked; empty if none need to."""
-        known = self._candidates(nodes)
-        return self.sampler.selection.draw_candidates(known, count, self._rng) if count < len(known) else ()
+        if count >= len(nodes):
+            return ()
+        return self.sampler.selection.draw_candidates(self._candidates(nodes), count, self._rng)
 
     def _candidates(self, nodes: Sequence[str]) -> list[Candidate]:
         return [self.sampler.candidate(node) for node in sorted(nodes)]

@@ -52,8 +52,9 @@ class ModelStore:
         in place of the model.
         """
         own, packed = self.slots, self.reference.packed_slots(self.slots)
-        if any(value is not own.get(name) and value is not packed.get(name) for name, value in slots.items()):
-            return self.blobs.put(slots)
+        for name, value in slots.items():
+            if value is not own.get(name) and value is not packed.get(name):
+                return self.blobs.put(slots)
         choice = frozenset(slots), slots.get("model") is own.get("model")
         if choice not in self._stored:
             self._stored[choice] = self.blobs.put(slots)

@@ -57,8 +57,9 @@ class RoundControl:
         state = self._state
         state.open_round(now)
         effects: list[Effect] = [state.event("decision", ask.why)] if ask.why else []
+        numbers = state.tasks.task_numbers(ask.kind, state.merge_check)
         for node in ask.nodes:
-            task = state.tasks.give(node, ask.kind, state.round, state.merge_check)
+            task = state.tasks.give(node, ask.kind, numbers, state.round, state.merge_check)
             state.round.bytes_transferred += task.blob.nbytes if task.blob is not None else 0
             effects.append(Send(node, task))
         return effects

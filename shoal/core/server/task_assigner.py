@@ -27,9 +27,9 @@ class TaskAssigner:
         self.issued += 1
         return self.newest
 
-    def give(self, node: str, kind: Kind, current: Round, check: MergeCheck | None) -> Task:
-        """Give a node a task of the current version; it replaces the one before."""
-        task_id = self.next_id()
+    def give(self, node: str, kind: Kind, numbers: Metrics, current: Round, check: MergeCheck | None) -> Task:
+        """Give a node a task of the current version with these numbers; it replaces the one before."""
+        task_id, member = self.next_id(), self._roster[node]
         plan, algorithm, schedule = self._settings.plan, self._settings.algorithm, self._settings.schedule
         store, version = self._store, self._progress.version
         repeats = sum(report.node == node for report in current.reports) if schedule.family == "asynchronous" else 0
@@ -39,10 +39,9 @@ class TaskAssigner:
             slots = {name: source[name] for name in algorithm.mixed_slots}
         elif kind == "init":  # of a job that grows, its node gets the model that it grows
             slots = {name: value for name, value in slots.items() if name == "model"}
-        plain = kind == "gossip" or check is not None  # a node in gossip, or back from it, may hold no reference
         own_model = slots.get("model") is not store.slots.get("model")
-        missed = plan.sends_differences and self._roster[node].history.held_version != version - 1
-        whole = plain or own_model or missed or kind == "init"
+        missed = plan.sends_differences and member.history.held_version != version - 1
+        whole = own_model or _lacks_reference(kind, check) or missed or kind == "init"
         task = Task(
             id=task_id,
             node=node,
@@ -51,10 +50,10 @@ class TaskAssigner:
             seed=plan.seed if kind == "init" else plan.task_seed(version, node, repeats),
             blob=store.store_task_slots(slots if whole else store.reference.packed_slots(slots)) if slots else None,
             reference=store.reference.task_reference if slots and not whole else None,
-            numbers=self._task_numbers(kind, plain, check),
+            numbers=numbers,
             checks_allowed=schedule.max_lead if kind == "train" else 0,
         )
-        self._roster[node].assign(task)
+        member.assign(task)
         if not self.probe_numbers(kind, check):
             current.asked.add(node)
         current.failed.discard(node)
@@ -66,14 +65,14 @@ class TaskAssigner:
         choosing = kind == "evaluate" and self._progress.phase == "running" and check is None
         return {PROBE: 1.0} if choosing else {}
 
-    def _task_numbers(self, kind: Kind, plain: bool, check: MergeCheck | None) -> Metrics:
-        """Return the numbers of a task. `plain`: its node may hold no reference."""
+    def task_numbers(self, kind: Kind, check: MergeCheck | None) -> Metrics:
+        """Return the numbers of the present version's tasks of a kind."""
         settings = self._settings.node_settings if kind in ("train", "gossip") else {}
         reference, stage = self._store.reference.task_numbers, self._progress.stage_numbers
         if kind == "train":  # a name with a dot is the schedule's own
             public = {name: value for name, value in self._progress.numbers.items() if "." not in name}
             return public | reference | settings | stage
-        return (settings if plain else reference | self.probe_numbers(kind, check)) | stage
+        return (settings if _lacks_reference(kind, check) else reference | self.probe_numbers(kind, check)) | stage
 
     def withdraw(self, member: RosterMember, current: Round) -> None:
         """Take a member's task back, as if it had never been asked."""
@@ -83,3 +82,8 @@ class TaskAssigner:
     def withdraw_all(self) -> None:
         for member in self._roster.all_members():
             member.task = None
+
+
+def _lacks_reference(kind: Kind, check: MergeCheck | None) -> bool:
+    """Return True if the node of a task may hold no reference: it is in gossip, or back from it."""
+    return kind == "gossip" or check is not None
