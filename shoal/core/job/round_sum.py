@@ -101,7 +101,7 @@ class RoundSum:
     held: list[HeldReport] = field(default_factory=list)
     reduced: dict[TaskId, float] = field(default_factory=dict)
     """Weights that are less than the report says, by task."""
-    means: dict[int, Means] = field(default_factory=dict)
+    means: defaultdict[int, Means] = field(default_factory=lambda: defaultdict(Means))
     """Means of metrics, by version."""
 
     def weight_of(self, report: Report) -> float:

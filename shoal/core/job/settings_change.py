@@ -114,16 +114,6 @@ class JobSettings:
         """True if nodes train until the job is stopped or has all its versions."""
         return self.schedule.relative_to_reference and self.algorithm.training_progress({}) is None
 
-    @property
-    def norm_factor(self) -> float:
-        """Greatest norm of an update, as a multiple of the typical one; 0: any."""
-        return 0.0 if self.algorithm.exact_updates else self.plan.bounds.norm_factor
-
-    @property
-    def weight_fraction_max(self) -> float:
-        """Greatest fraction of a version's weight for one node; 1: all, as where weights do not matter."""
-        return self.plan.bounds.weight_fraction_max if self.algorithm.uses_weights else 1.0
-
     def adopt_changes(self, version: int) -> None:
         """Put the pending changes into force, and the learning rate of a version."""
         self.restore_changes(self.changed | self.pending, {}, version)
@@ -133,6 +123,11 @@ class JobSettings:
         self.plan, algorithm, self.schedule = apply_changes(self._submitted, changed)
         self.scheduled = scheduled_settings(self.plan, algorithm, version)
         self.algorithm = _with(algorithm, ALGORITHM, self.scheduled)
+        bounds = self.plan.bounds
+        self.norm_factor = 0.0 if self.algorithm.exact_updates else bounds.norm_factor
+        """Greatest norm of an update, as a multiple of the typical one; 0: any."""
+        self.weight_fraction_max = bounds.weight_fraction_max if self.algorithm.uses_weights else 1.0
+        """Greatest fraction of a version's weight for one node; 1: all, as where weights do not matter."""
 
     def describe_change(self, values: Mapping[str, float], progress: JobState) -> str:
         """Return what a change does, for people. Raises `InvalidJob` for one that is not possible, or not now."""

@@ -219,7 +219,10 @@ def check_numbers(slots: Slots) -> None:
 
 def bound_of(norm: float, trees: Iterable[Tree]) -> float:
     """Return a bound on every number of some trees, of which `norm` bounds the weights."""
-    return max([norm, *(greatest_statistic(tree) for tree in trees)])
+    for tree in trees:
+        if tree.layout.statistics:
+            norm = max(norm, greatest_statistic(tree))
+    return norm
 
 
 @dataclass

@@ -16,7 +16,7 @@ from shoal.core.model.model_form import base_name
 from shoal.core.model.tree import Layout, Slots, Tree, statistics_distance
 from shoal.core.protocol.machine import Effect, Measured, Send
 from shoal.core.protocol.message import Ack, Kind, Report, Task
-from shoal.core.protocol.metrics import EVAL_ASKED, FINISHED, Means
+from shoal.core.protocol.metrics import EVAL_ASKED, FINISHED
 from shoal.core.server.handover import Handover
 from shoal.core.server.hub_state import HubState
 from shoal.core.server.round_control import RoundControl
@@ -182,7 +182,7 @@ class ReportHandler:
         by_schedule = state.progress.phase == "running" and state.progress.mode == "server"
         if by_schedule and state.settings.schedule.accepts_staleness(1):
             return self._measure_latest(report)
-        means = state.sum.means.setdefault(version, Means())
+        means = state.sum.means[version]
         means.add(report.metrics, report.weight, report.node)
         return [Measured(version, means.values())]
 
@@ -190,7 +190,7 @@ class ReportHandler:
         """Measure the newest version where few reports make one: "eval/…" averages all nodes' last reports."""
         state, version = self._state, self._state.progress.version
         state.latest_means.put(report.node, report.metrics)
-        means = state.sum.means.setdefault(version, Means())
+        means = state.sum.means[version]
         other = {name: value for name, value in report.metrics.items() if not name.startswith("eval/")}
         means.add(other, report.weight, report.node)
         found = state.latest_means.values()

@@ -41,7 +41,7 @@ class UpdateFolder:
         those that are too long are then excluded.
         """
         state = self._state
-        limit, why = self._limit_norm(update, now)
+        limit = self._limit_norm(update, now)
         algorithm = state.settings.algorithm
         discount = algorithm.staleness_weight(state.progress.version - update.version)
         new, held = HeldReport(report, packed, update, discount), state.sum.held
@@ -52,8 +52,10 @@ class UpdateFolder:
         if waits or ready:
             bound = fsum(self._bound(one) for one in ready)
             state.sum.totals.check(update.slots, algorithm.fold_weight(update, discount), update.norm, bound)
-        state.sum.held = [one for one in held if one not in ready]
-        effects = [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
+        effects: list[Effect] = []
+        if ready:
+            state.sum.held = [one for one in held if one not in ready]
+            effects += [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
         if waits:
             state.sum.held.append(new.without_slots())
         else:
@@ -62,7 +64,7 @@ class UpdateFolder:
         state.recent_norms.add_weight(update.node, weight)
         state.round.add_report(report, task)
         state.sum.shares.add(update.node, weight)
-        return effects + self._exclude_all(long, why, now)
+        return effects + self._exclude_all(long, partial(self._describe_norm, limit=limit), now) if long else effects
 
     def _held_beside(self, new: HeldReport, long: Sequence[HeldReport]) -> list[HeldReport]:
         """Return the reports that are held when `new` has come and those that are too long have gone, oldest first."""
@@ -82,21 +84,25 @@ class UpdateFolder:
         """Return True if an update's norm is limited by what is typical, or not at all."""
         return not self._state.settings.norm_factor or len(self._state.recent_norms.norms) >= NODES_LEAST
 
-    def _limit_norm(self, update: Update, now: float) -> tuple[float, Callable[[float], str]]:
-        """Return the greatest plausible norm, and a function that describes a greater one. Raises `Refused` for an
-        update that is longer."""
+    def _limit_norm(self, update: Update, now: float) -> float:
+        """Return the greatest plausible norm. Raises `Refused` for an update that is longer."""
         state, factor = self._state, self._state.settings.norm_factor
         recent = state.recent_norms
         typical = recent.add_norm(update.node, update.norm, factor)
         limit = typical if typical is not None else inf
-        why = partial(describe_norm, limit=limit, factor=factor)
         if typical is None and len(recent.norms) > 1 and self._has_three_nodes(now):
             limit = recent.first_limit(factor, self._model_norm())
-            why = partial(describe_first_norm, limit=limit)
         if update.norm > limit:
-            state.bounded_nodes[update.node] = why(update.norm)
-            raise Refused(why(update.norm), code="update.norm")
-        return limit, why
+            why = self._describe_norm(update.norm, limit)
+            state.bounded_nodes[update.node] = why
+            raise Refused(why, code="update.norm")
+        return limit
+
+    def _describe_norm(self, norm: float, limit: float) -> str:
+        """Return why an update of that norm is too long."""
+        if not self._is_judged:
+            return describe_first_norm(norm, limit)
+        return describe_norm(norm, limit, self._state.settings.norm_factor)
 
     def _has_three_nodes(self, now: float) -> bool:
         """Return True if there are enough nodes to compare their updates."""
