@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import fsum, inf
 
 from shoal.core.algorithm.algorithm import Update
@@ -32,17 +32,13 @@ class HeldReport:
     packed: Slots
     """Its slots as they came, with the filters applied."""
     update: Update
-    """Its update, without slots as long as it is held."""
+    """The rest of its update, without slots."""
     discount: float
 
     @property
     def weight(self) -> float:
         """Return the weight that it claims, after the discount for staleness."""
         return self.update.weight * self.discount
-
-    def without_slots(self) -> HeldReport:
-        """Return the report as it is held, so that its slots take no memory."""
-        return replace(self, update=replace(self.update, slots={}))
 
 
 class WeightShares:
@@ -74,10 +70,9 @@ class WeightShares:
             left.remove(one.update.node, one.weight)
         return left
 
-    def is_excessive(self, node: str, share_max: float, new: HeldReport) -> bool:
-        """Return True if a node has more of the weight than `share_max`, when `new` is added."""
-        weight = new.weight
-        mine = self.weights.get(node, 0.0) + (weight if new.update.node == node else 0.0)
+    def is_excessive(self, node: str, share_max: float, new: str, weight: float) -> bool:
+        """Return True if a node has more of the weight than `share_max`, when a report of node `new` is added."""
+        mine = self.weights.get(node, 0.0) + (weight if new == node else 0.0)
         return mine > share_max * (self._total + weight)
 
     def allowed_weight(self, node: str, share_max: float, typical: float | None) -> float:

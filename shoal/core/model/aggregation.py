@@ -247,9 +247,9 @@ class Totals:
     def add(self, slots: Slots, weight: float, norm: float) -> None:
         """Add `weight * slots`. Either all of it is added or, when something is refused, nothing."""
         trees = {name: value for name, value in slots.items() if isinstance(value, Tree)}
-        sums = {name: self.trees.get(name) or TreeSum(tree.layout, self.kind) for name, tree in trees.items()}
-        norm = bound_of(norm, trees.values())
+        norm, sums = bound_of(norm, trees.values()), dict[str, TreeSum]()
         for name, tree in trees.items():
+            sums[name] = self.trees.get(name) or TreeSum(tree.layout, self.kind)
             sums[name].check(tree, weight, norm)
         check_numbers(slots)
         self.trees |= sums

@@ -44,36 +44,38 @@ class UpdateFolder:
         limit = self._limit_norm(update, now)
         algorithm = state.settings.algorithm
         discount = algorithm.staleness_weight(state.progress.version - update.version)
-        new, held = HeldReport(report, packed, update, discount), state.sum.held
-        long = [one for one in held if one.update.norm > limit]
-        kept = self._held_beside(new, long)
-        ready = [one for one in held if one not in long and one not in kept]
-        waits = new in kept
+        weight = update.weight * discount
+        long = [one for one in state.sum.held if one.update.norm > limit]
+        waits, ready = self._sort_held(update.node, weight, long)
         if waits or ready:
             bound = fsum(self._bound(one) for one in ready)
             state.sum.totals.check(update.slots, algorithm.fold_weight(update, discount), update.norm, bound)
         effects: list[Effect] = []
         if ready:
-            state.sum.held = [one for one in held if one not in ready]
+            state.sum.held = [one for one in state.sum.held if one not in ready]
             effects += [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
         if waits:
-            state.sum.held.append(new.without_slots())
+            state.sum.held.append(HeldReport(report, packed, replace(update, slots={}), discount))
         else:
             self._add(update, discount)
-        weight = new.weight
         state.recent_norms.add_weight(update.node, weight)
         state.round.add_report(report, task)
         state.sum.shares.add(update.node, weight)
         return effects + self._exclude_all(long, partial(self._describe_norm, limit=limit), now) if long else effects
 
-    def _held_beside(self, new: HeldReport, long: Sequence[HeldReport]) -> list[HeldReport]:
-        """Return the reports that are held when `new` has come and those that are too long have gone, oldest first."""
-        state, share_max = self._state, self._state.settings.weight_fraction_max
-        found = [one for one in (*state.sum.held, new) if one not in long]
-        if self._is_judged:
-            shares = state.sum.shares.without(long)
-            found = [one for one in found if shares.is_excessive(one.update.node, share_max, new)]
-        return found[-HELD_MAX:]
+    def _sort_held(self, new: str, weight: float, long: Sequence[HeldReport]) -> tuple[bool, list[HeldReport]]:
+        """Return whether a report of node `new` is held, and the held reports that are to be folded before it, when
+        those that are too long have gone."""
+        total, share_max = self._state.sum, self._state.settings.weight_fraction_max
+        judged, shares = self._is_judged, total.shares.without(long)
+
+        def is_held(node: str) -> bool:
+            return not judged or shares.is_excessive(node, share_max, new, weight)
+
+        waits, held = is_held(new), [one for one in total.held if one not in long]
+        kept = [one for one in held if is_held(one.update.node)]
+        kept = kept[max(0, len(kept) + waits - HELD_MAX) :]
+        return waits, [one for one in held if one not in kept]
 
     def _bound(self, one: HeldReport) -> float:
         """Return a bound on the magnitudes that a held report adds to the sum."""
