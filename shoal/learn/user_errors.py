@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sysconfig
 import traceback
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from shoal.core.errors import LearnerFailed, ShoalError
@@ -48,15 +46,25 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"
 
 
-@contextmanager
-def user_code(doing: str, *, code: str = "") -> Iterator[None]:
+class _UserCode:
+    """A block of the user's code. A class and not a generator, because each task of a simulation enters several."""
+
+    __slots__ = ("_code", "_doing")
+
+    def __init__(self, doing: str, code: str) -> None:
+        self._doing, self._code = doing, code
+
+    def __enter__(self) -> None:
+        """Begin the block."""
+
+    def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
+        if isinstance(error, Exception) and not isinstance(error, ShoalError):
+            raise failure_of(error, self._doing, code=self._code) from error
+
+
+def user_code(doing: str, *, code: str = "") -> _UserCode:
     """Convert exceptions of the user's code in the block to `LearnerFailed`; shoal's own errors pass."""
-    try:
-        yield
-    except ShoalError:
-        raise
-    except Exception as error:
-        raise failure_of(error, doing, code=code) from error
+    return _UserCode(doing, code)
 
 
 def failure_of(error: Exception, doing: str, *, code: str = "") -> LearnerFailed:
