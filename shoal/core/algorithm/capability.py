@@ -158,6 +158,8 @@ def lack_error(asking: str, lack: Lack) -> InvalidJob:
 
 def capability_error(algorithm: CapabilityUser, learner: Learner) -> InvalidJob | None:
     """Return why the learner cannot do the algorithm's work, and what to do; None: it can."""
+    if not algorithm.required_capabilities and not has_capability(learner, "trees"):
+        return None  # asked at each task, and nearly always so
     return capability_refusal(algorithm, partial(lack_of, learner))
 
 

@@ -70,6 +70,8 @@ class TaskRunner:
 
     def _memory_of_stage(self, task: Task) -> Slots:
         """Return the private memory without its stage; empty if it is of another stage, whose model was another."""
+        if not self.memory:
+            return {}
         memory = {name: value for name, value in self.memory.items() if name != STAGE}
         return memory if self.memory.get(STAGE, 0) == task.numbers.get(STAGE, 0) else {}
 
