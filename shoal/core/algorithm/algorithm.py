@@ -38,9 +38,10 @@ from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, T
 from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics_fault, stage_of
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class LocalTask:
-    """A task with its blob opened."""
+    """A task with its blob opened. Not frozen, because each piece of each task makes one: that would take three times
+    as long."""
 
     id: TaskId
     kind: Kind
@@ -83,7 +84,7 @@ class Update:
     """Slots that the node was sent with the task, if the algorithm asks for them (`Algorithm.needs_sent_model`)."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class LocalResult:
     """A node's result of a task: its update, and its private memory afterwards (None: unchanged)."""
 
