@@ -188,7 +188,7 @@ def test_a_norm_never_travels(job: str, report: Report) -> None:
     came = codec.decode(data).message
     assert isinstance(came, Report)
     assert came.norm == 0.0
-    assert repr(dataclasses.replace(came, norm=report.norm)) == repr(report)
+    assert repr(came.with_norm(report.norm)) == repr(report)
 
 
 @pytest.mark.parametrize("norm", [0.0, 0, 7.5, -1.0, "NaN", None])

@@ -115,7 +115,7 @@ class ReportPipeline(NodeRequest):
                     if task.kind in LEARNED:
                         check_limits(runner.spec.limits, message, norm)
                 crashpoint("report.checked")
-                answer = await runner.submit_for_ack(replace(message, norm=norm), message.node, inline)
+                answer = await runner.submit_for_ack(message.with_norm(norm), message.node, inline)
         except InvalidPayload as error:
             if was_stored and body is not None:
                 runner.blob_use.discard(body.digest)

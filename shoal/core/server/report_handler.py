@@ -6,7 +6,6 @@ last answer, so that a repeated report gets the same answer as the first.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from math import hypot
 
 from shoal.core.algorithm.algorithm import Update, tree_slot
@@ -156,7 +155,7 @@ class ReportHandler:
         self._handover.cancel_merge_check()
         state = self._state
         slots = state.store.blobs.get(report.blob)
-        report = replace(report, norm=hypot(report.norm, self._statistics_moved(slots)))
+        report = report.with_norm(hypot(report.norm, self._statistics_moved(slots)))
         state.sum.totals.add(slots, report.weight, report.norm)
         state.round.add_report(report, task)
         return self._measure(report, task.version)

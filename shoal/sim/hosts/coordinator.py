@@ -82,11 +82,11 @@ def check_report(hub: Hub, blobs: Blobs, report: Report) -> Report | Ack | Repor
     if answer is not None:
         return answer
     if report.blob is None:
-        return replace(report, norm=0.0)
+        return report.with_norm(0.0)
     task = hub.roster[report.node].task
     assert task is not None
     try:
-        return replace(report, norm=measure(hub.reports.unfilter(blobs.get(report.blob), task.kind)))
+        return report.with_norm(measure(hub.reports.unfilter(blobs.get(report.blob), task.kind)))
     except InvalidPayload as refusal:
         return ReportRejected(report.task, refusal.message)
 
