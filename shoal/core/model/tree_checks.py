@@ -38,7 +38,7 @@ def first_not_boolean(a: Tree) -> tuple[str, int] | None:
 
 def first_negative_variance(a: Tree) -> tuple[str, int] | None:
     """Return the name and flat index of the first negative number of a statistic that is a variance by its name."""
-    for leaf in a.layout.leaves:
+    for leaf in a.layout.leaves if a.layout.statistics else ():
         if leaf.name in a.layout.statistics and leaf.elements and is_variance(leaf.name):
             bad = np.flatnonzero(to_float(a.block(leaf.start, leaf.stop), leaf.dtype) < 0)
             if bad.size:

@@ -54,8 +54,10 @@ class SimulatedTasks:
             return None
         from shoal.learn.stacked.stacked_tasks import StackedTasks
 
-        learner_of, trained = self._learners.__getitem__, self._trained
-        return StackedTasks(self._setup.algorithm, learner_of, self._blobs.get, lambda why: trained.update([why]))
+        return StackedTasks(self._setup.algorithm, self._learners.__getitem__, self._blobs.get, self._note)
+
+    def _note(self, how: str) -> None:
+        self._trained[how] += 1
 
     def _new_chunks(self) -> TaskChunks:
         return TaskChunks(self._setup.nodes, stacks=self._stacks, bytes_max=self._chunk_bytes)
