@@ -64,8 +64,7 @@ class UpdateFolder:
         return effects + self._exclude_all(long, partial(self._describe_norm, limit=limit), now) if long else effects
 
     def _sort_held(self, new: str, weight: float, long: Sequence[HeldReport]) -> tuple[bool, list[HeldReport]]:
-        """Return whether a report of node `new` is held, and the held reports that are to be folded before it, when
-        those that are too long have gone."""
+        """Return whether a report of node `new` is held, and the held ones, without `long`, that can be folded now."""
         total, share_max = self._state.sum, self._state.settings.weight_fraction_max
         judged, shares = self._is_judged, total.shares.without(long)
 
