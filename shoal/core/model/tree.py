@@ -135,6 +135,10 @@ class Layout:
     base_model: str = ""
     statistics: frozenset[str] = frozenset()
 
+    def __hash__(self) -> int:
+        """Return the same for equal layouts, without a look at each tensor."""
+        return hash((len(self.leaves), self.nbytes, self.base_model))
+
     @classmethod
     def of(cls, entries: Iterable[Entry], base_model: str = "", statistics: Iterable[str] = ()) -> Layout:
         """Return the layout of `(name, dtype, shape)` entries, given in any order; dtype as in safetensors ("F32").

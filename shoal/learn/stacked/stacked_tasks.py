@@ -178,7 +178,6 @@ class StackedTasks:
         note: Callable[[str], None],
     ) -> None:
         self._algorithm, self._learner_of, self._open, self._note = algorithm, learner_of, open_blob, note
-        self._made: WeakKeyDictionary[TaskChunk, dict[str, EvaluatedLearner]] = WeakKeyDictionary()
         self._failed: dict[int, str] = {}
         self._kind_of: dict[str, int] = {}
         self._kinds: dict[Hashable, tuple[str, int]] = {}
@@ -186,15 +185,14 @@ class StackedTasks:
 
     def learner(self, task: Task, chunk: TaskChunk) -> Learner:
         """Return the node's learner for a due task, already trained if possible, and evaluated with others."""
-        made = self._made.setdefault(chunk, {})
-        if task.node not in made:
+        if task.node not in chunk.made:
             learner = self._learner_of(task.node)
             reason = self._why_not_together(task, learner) or self._join_group(task, learner, chunk)
             if reason and task.kind == "train":
                 self._note(f"{ALONE}{reason}")
             if reason:
                 return self._unloaded(task, learner)
-        return made.pop(task.node)
+        return chunk.made.pop(task.node)
 
     def _unloaded(self, task: Task, learner: Learner) -> Learner:
         """Return a learner that need not load a model in order to find that it has no test data, or the learner
@@ -239,9 +237,7 @@ class StackedTasks:
             if len(group) < GROUP_MIN:
                 return FEW
             evaluation = StackedEvaluation([own for _, own in group], base)
-            self._made[chunk] |= {
-                other.node: EvaluatedLearner(own, base, evaluation, self._note) for other, own in group
-            }
+            chunk.made |= {other.node: EvaluatedLearner(own, base, evaluation, self._note) for other, own in group}
             return ""
         return self._train_group(self._begun_alike(task, group, slots, chunk), base, kind, chunk)
 
@@ -258,7 +254,7 @@ class StackedTasks:
             self._failed[kind] = _why_failed(error)
             return self._failed[kind]
         evaluation = StackedEvaluation(learners, base)
-        self._made[chunk] |= {
+        chunk.made |= {
             one.task.node: TrainedLearner(one, base, evaluation, made, self._note)
             for one, made in zip(group, results, strict=True)
         }

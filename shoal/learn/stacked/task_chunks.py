@@ -9,6 +9,7 @@ from __future__ import annotations
 from bisect import bisect_left, insort
 from collections.abc import Hashable, Iterator, Sequence
 
+from shoal.core.algorithm.learner import Learner
 from shoal.core.protocol.machine import Work
 
 CHUNK_MAX = 256
@@ -35,9 +36,11 @@ EVALUATED_AT_ONCE, EVALUATED_ALONE = "evaluations at once", "evaluations one by 
 
 
 class TaskChunk:
-    """Tasks of one kind on one model. `memories`: the private memory of each node whose task can still come due."""
+    """Tasks of one kind on one model. `memories`: the private memory of each node whose task can still come due.
+    `made`: the nodes' learners that have done their tasks with others, and wait for their turn."""
 
     def __init__(self, works: Sequence[Work]) -> None:
+        self.made: dict[str, Learner] = {}
         self.tasks = [work.task for work in works]
         self.memories = {work.task.node: work.memory for work in works}
 
