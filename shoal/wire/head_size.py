@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import MISSING, Field, fields
+from dataclasses import MISSING, fields
 from functools import lru_cache
 from typing import Any, get_args
 
@@ -21,11 +21,13 @@ TEXTS_KEPT = 1 << 16
 
 def head_size(job: str, message: Message) -> int:
     """Return the length of a frame's head, with its four bytes of length, in the newest protocol."""
-    size, parts = _FORMS[type(message)]
+    size, required, optional = _FORMS[type(message)]
     size += _text_size(job)
-    for name, usual, added, size_of in parts:
+    for name, size_of in required:
+        size += size_of(getattr(message, name))
+    for name, usual, added, size_of in optional:
         value = getattr(message, name)
-        if value is not usual and value != usual:
+        if value is not usual and (usual is None or value != usual):
             size += added + size_of(value)
     return size
 
@@ -48,8 +50,10 @@ def _ref_size(value: BlobRef) -> int:
 
 
 def _metrics_size(value: Metrics) -> int:
-    pairs = sum(_text_size(name) + _number_size(number) for name, number in value.items())
-    return 1 + pairs + 2 * len(value) if value else 2  # braces, colons, and commas between
+    size = 1 if value else 2  # braces, colons, and commas between
+    for name, number in value.items():
+        size += _text_size(name) + _number_size(number) + 2
+    return size
 
 
 def _plain_size(value: Any) -> int:
@@ -68,22 +72,25 @@ _SIZES: dict[str, Callable[[Any], int]] = {
 }
 """By the annotation of a field; any other is encoded."""
 
-_Part = tuple[str, Any, int, Callable[[Any], int]]
+_SizeOf = Callable[[Any], int]
 
 
-def _form(kind: type[Any]) -> tuple[int, tuple[_Part, ...]]:
-    """Return the bytes of every head of this kind, and its fields: name, default, bytes of the key, size of a value."""
-    parts = tuple(
-        (one.name, _usual(one), len(f',"{one.name}":'), _SIZES.get(str(one.type), _plain_size))
-        for one in fields(kind)
-        if one.name not in NEVER_SENT
-    )
-    return len(headed({"job": "", "type": kind.type_name})) - len('""'), parts
-
-
-def _usual(one: Field[Any]) -> Any:
-    """Return a field's default; for a field without one, the mark `MISSING`, which no value equals."""
-    return one.default if one.default_factory is MISSING else one.default_factory()
+def _form(kind: type[Any]) -> tuple[int, list[tuple[str, _SizeOf]], list[tuple[str, Any, int, _SizeOf]]]:
+    """Return the bytes of every head of this kind; the fields without a default; and the others: name, default, bytes
+    of the key, size of a value."""
+    size = len(headed({"job": "", "type": kind.type_name})) - len('""')
+    required, optional = list[tuple[str, _SizeOf]](), list[tuple[str, Any, int, _SizeOf]]()
+    for one in fields(kind):
+        key, size_of = len(f',"{one.name}":'), _SIZES.get(str(one.type), _plain_size)
+        if one.name in NEVER_SENT:
+            continue
+        if one.default is MISSING and one.default_factory is MISSING:
+            size += key
+            required.append((one.name, size_of))
+        else:
+            usual = one.default if one.default_factory is MISSING else one.default_factory()
+            optional.append((one.name, usual, key, size_of))
+    return size, required, optional
 
 
 _FORMS = {kind: _form(kind) for kind in get_args(Message)}
