@@ -63,9 +63,8 @@ class LeanNode:
         self._carry_out(self.worker.start(self._clock.now))
 
     def feed(self, event: Event) -> None:
-        """Feed an event to the worker."""
-        if not self.worker.stopped:
-            self._carry_out(self.worker.on(event, self._clock.now))
+        """Feed an event to the worker, which ignores it once it has stopped."""
+        self._carry_out(self.worker.on(event, self._clock.now))
 
     def _carry_out(self, effects: Sequence[Effect]) -> None:
         for effect in effects:
@@ -137,12 +136,12 @@ class LeanWorld:
             self.clock.after(self._latency_s, self._deliver, node, message)
 
     def _deliver(self, node: LeanNode, message: Any) -> None:
-        was_up = node.up
-        node.feed(message)
-        self._running -= was_up and not node.up
+        if node.up:
+            node.feed(message)
+            self._running -= not node.up
 
     def _receive(self, name: str, message: Message) -> None:
-        if isinstance(message, Join | Poll) and name in self.setup.node_info:
+        if name in self.setup.node_info and isinstance(message, Join | Poll):
             message = replace(message, node_info=self.setup.node_info[name])
         if isinstance(message, Poll) and self.hub.is_poll_repeated(name):
             self._down(name, self.hub.poll_reply(name))

@@ -177,10 +177,12 @@ class SimulationRecorder(Observer):
 
     def message_sent(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
         """Count a message, and the blob of a report."""
-        if not isinstance(message, ReportRejected):
-            self._traffic.add(node, direction, head_size(self._name, message))
+        if isinstance(message, ReportRejected):
+            return
+        nbytes = head_size(self._name, message)
         if isinstance(message, Report) and message.blob is not None:
-            self._traffic.add(node, direction, message.blob.nbytes)
+            nbytes += message.blob.nbytes
+        self._traffic.add(node, direction, nbytes)
 
     def started(self, node: str, work: Work) -> None:
         """Count the blobs that a node fetches for a task."""
