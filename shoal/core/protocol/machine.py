@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Protocol
 
-from shoal.core.protocol.message import BlobRef, Message, Metrics, Phase, Task, TaskId, TaskStatus
+from shoal.core.protocol.message import BlobRef, Message, Metrics, Phase, Task, TaskId, TaskStatus, immutable
 from shoal.core.protocol.peer_message import PeerMessage
 
 HUB = "hub"
@@ -47,7 +47,7 @@ class NodeLost:
     why: str = "no sign of life"
 
 
-@dataclass(frozen=True)
+@immutable
 class TaskResult:
     """Result of a task from the user's code. `memory` is the node's private memory afterwards."""
 
@@ -64,7 +64,7 @@ class TaskProgress:
     status: TaskStatus
 
 
-@dataclass(frozen=True)
+@immutable
 class TaskDone:
     """Event: the work of a task has ended in this phase, with a result or with an error (one line)."""
 
@@ -88,7 +88,7 @@ HubEvent = Message | Timer | Restarted | NodeLost
 Event = HubEvent | TaskProgress | TaskDone | ReportRejected
 
 
-@dataclass(frozen=True)
+@immutable
 class Send:
     """Effect: send a message to a node, or to `HUB`."""
 
@@ -104,7 +104,7 @@ class Tell:
     message: PeerMessage
 
 
-@dataclass(frozen=True)
+@immutable
 class Work:
     """Effect: do this task in the background; `TaskDone` follows. `memory` is the committed private memory."""
 
@@ -126,7 +126,7 @@ class Cancel:
     task: TaskId
 
 
-@dataclass(frozen=True)
+@immutable
 class Wake:
     """Effect: feed a `Timer` at that time. A machine has one alarm: a later `Wake` replaces an earlier one."""
 
@@ -173,7 +173,7 @@ class Save:
     what: ModelVersion | Memory | MachineState
 
 
-@dataclass(frozen=True)
+@immutable
 class Measured:
     """Effect: the metrics of a version, as means over all reports so far."""
 

@@ -24,10 +24,22 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol, TypeVar, dataclass_transform
 
 from shoal.core.model.model_form import ModelForm
 from shoal.core.model.tree import Slots
+
+_Fields = TypeVar("_Fields")
+
+
+@dataclass_transform(frozen_default=True, field_specifiers=(field,))
+def immutable(kind: type[_Fields]) -> type[_Fields]:
+    """Make a class a dataclass whose fields mypy protects: those of each task, which a job makes by the million.
+
+    A dataclass that is frozen at run time takes three to four times as long to construct.
+    """
+    return dataclass(unsafe_hash=True)(kind)
+
 
 TaskId = tuple[int, int]
 """(term, n): the n-th task since a start of the coordinator; `term` counts the starts. Later tasks compare greater."""
@@ -54,7 +66,7 @@ Metrics = dict[str, float]
 `version`; "eval/examples" is the weight of the latter."""
 
 
-@dataclass(frozen=True)
+@immutable
 class BlobRef:
     """Reference to a blob: the SHA-256 of its bytes in hexadecimal, and its length in bytes."""
 
@@ -107,7 +119,7 @@ class Join:
     node_info: NodeInfo = NodeInfo()
 
 
-@dataclass(frozen=True)
+@immutable
 class Poll:
     """Request for the current task. `node_info` as in `Join`."""
 
@@ -116,7 +128,7 @@ class Poll:
     node_info: NodeInfo = NodeInfo()
 
 
-@dataclass(frozen=True)
+@immutable
 class Task:
     """Work for one node. `seed` is the only source of randomness that the work may use.
 
@@ -174,7 +186,7 @@ class TaskStatus:
     monitor_state: bytes = b""
 
 
-@dataclass(frozen=True)
+@immutable
 class Report:
     """Result of a task. The receiver measures `norm` of the blob (0 without one); a sender cannot set it."""
 
@@ -229,7 +241,7 @@ class CoordinatorAlive:
     term: int
 
 
-@dataclass(frozen=True)
+@immutable
 class NoTask:
     """The node has no task. `newest_task`: the newest task that the hub has made, so a late message cancels no newer
     task."""
@@ -238,7 +250,7 @@ class NoTask:
     newest_task: TaskId
 
 
-@dataclass(frozen=True)
+@immutable
 class Ack:
     """The report is durable. The node commits the private memory of the task only if the report counted."""
 
