@@ -8,7 +8,6 @@ training and alike learners. The others' results wait for their turn. An algorit
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -161,7 +160,7 @@ class BegunTask(NamedTuple):
     @property
     def form(self) -> object:
         """A value that is equal for tasks with the same amount of training and corrections of one form."""
-        return replace(self.config, seed=0), form_of(self.correction)
+        return vars(self.config) | {"seed": 0}, form_of(self.correction)
 
 
 class StackedTasks:
