@@ -42,6 +42,7 @@ from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
 from shoal.results.callbacks import Checkpoints, RoundCallback
 from shoal.results.result import Fidelity, Result
+from shoal.runtime.memory import REUSE_STACKS, configure_malloc
 from shoal.sim.hosts.coordinator import CoordinatorTiming
 from shoal.sim.hosts.lean_world import LeanWorld
 from shoal.sim.hosts.world import CoordinatedWorld, Pace, SimulationSetup
@@ -170,6 +171,7 @@ def simulate(
     blobs = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
     tasks = SimulatedTasks(setup, named, blobs)
     patience_s = _patience_s(setup, factors)
+    configure_malloc(REUSE_STACKS)
     with torch_threads(options.threads), kept_generator(), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
         record = SimulationRecorder(

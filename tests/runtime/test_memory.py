@@ -41,6 +41,7 @@ def place_of(settings: str, nbytes: int, thread: str, **environment: str) -> str
     [
         ("", 16 * MIB, "main", "elsewhere"),
         ("KEEP_BIG_BLOCKS", 16 * MIB, "main", "heap"),
+        ("REUSE_STACKS", 16 * MIB, "main", "heap"),
         ("", 100_000, "other", "elsewhere"),
         ("SHARE_HEAP", 100_000, "other", "heap"),
         ("SHARE_HEAP", 2 * MIB, "other", "elsewhere"),
