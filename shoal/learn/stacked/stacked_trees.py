@@ -20,7 +20,10 @@ STAYS_ON = frozenset({"cuda"})
 def repeated(tree: Tree, count: int, device: torch.device) -> Tensor:
     """Return the bytes of `count` copies, `uint8[count, nbytes]`."""
     rows = _room(tree.layout, count, device)
-    rows[:] = torch.from_numpy(np.array(tree.buffer)).to(device)
+    if rows.is_cpu:
+        rows.numpy()[:] = tree.buffer  # in half the time of torch, which does not copy a row at once
+    else:
+        rows[:] = torch.from_numpy(np.array(tree.buffer)).to(device)
     return rows
 
 
