@@ -104,6 +104,16 @@ def test_attention_is_batched() -> None:
     assert assert_alone(equal_parts(5, Attention), TrainConfig(batch_size=16)) == [0.0] * 5
 
 
+def tied() -> nn.Module:
+    one, other = nn.Linear(64, 64), nn.Linear(64, 64)
+    other.weight = one.weight
+    return nn.Sequential(one, nn.Tanh(), other, nn.Linear(64, 10))
+
+
+def test_a_weight_of_two_layers_is_that_of_both() -> None:
+    assert assert_alone(equal_parts(5, tied), TrainConfig(batch_size=16)) == [0.0] * 5
+
+
 def test_one_learner_with_many_more_examples() -> None:
     assert assert_alone(ragged([100, 9, 10, 11, 12, 13]), TrainConfig(batch_size=8)) == [12 / 13, *[0.5] * 5]
 

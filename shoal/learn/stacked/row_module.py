@@ -67,3 +67,9 @@ class RowModule:
                 tensor.copy_(before)
                 self._set(name, tensor)
         return changed
+
+
+def is_tied(module: nn.Module) -> bool:
+    """Return True if a tensor of the module has several names: torch looks for them at each call unless it is told."""
+    named = [*module.named_parameters(remove_duplicate=False), *module.named_buffers(remove_duplicate=False)]
+    return len({id(tensor) for _, tensor in named}) < len(named)

@@ -24,7 +24,7 @@ from shoal.core.model.tree import Tree
 from shoal.learn.data.batches import TensorSource, split
 from shoal.learn.seeds import seeded
 from shoal.learn.stacked.row_draws import ConstantDraws, RowDraws
-from shoal.learn.stacked.row_module import RowModule
+from shoal.learn.stacked.row_module import RowModule, is_tied
 from shoal.learn.stacked.stacked_batches import Rows, StackedBatch, StackedBatches
 from shoal.learn.stacked.stacked_corrections import StackedCorrections
 from shoal.learn.stacked.stacked_optimizer import StackedOptimizer, clipped, made_optimizer, why_not_stepped
@@ -191,7 +191,8 @@ class _StackedTraining:
     ) -> None:
         self._module, self._loss, self._draws = module, learner.loss, draws
         self._parameters, self._lr, self._clip_norm = parameters, lr, learner.config.clip_norm
-        self._objective = partial(_loss, module.module, cross_entropy if is_simple else self._loss)
+        loss = cross_entropy if is_simple else self._loss
+        self._objective = partial(_loss, module.module, loss, has_ties=is_tied(module.module))
         self._gradients = self._stacked("error")
         self._own, self._is_checked = learner.weights.trainable(), False
         first = next(iter(parameters.values()))
@@ -283,11 +284,12 @@ def _loss(
     buffers: dict[str, Tensor],
     batch: tuple[Tensor, ...],
     *weights: Tensor,
+    has_ties: bool,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss, and the buffers after the forward pass, which may change or replace them."""
     inputs, target = split(batch)
     tensors = parameters | buffers
-    output = functional_call(module, tensors, inputs)
+    output = functional_call(module, tensors, inputs, tie_weights=has_ties)
     return loss(output, target, *weights), {name: tensors[name] for name in buffers}
 
 
