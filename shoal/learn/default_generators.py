@@ -45,19 +45,6 @@ def kept_generator() -> Iterator[None]:
 
 
 @contextmanager
-def _numpy_seeded(seed: int) -> Iterator[None]:
-    """Let numpy's default generator draw from another bit generator with this seed."""
-    own, other = mtrand.get_bit_generator(), _SPARE.pop() if _SPARE else np.random.MT19937()
-    mtrand.set_bit_generator(other)
-    try:
-        np.random.seed(seed % 2**32)  # noqa: NPY002
-        yield
-    finally:
-        mtrand.set_bit_generator(own)
-        _SPARE.append(other)
-
-
-@contextmanager
 def seeded_generators(seed: int, progress: Progress = no_progress) -> Iterator[None]:
     """Seed the default generators of numpy and random, and restore their state afterwards.
 
@@ -68,9 +55,16 @@ def seeded_generators(seed: int, progress: Progress = no_progress) -> Iterator[N
     # Legacy generators on purpose: they are the ones that users' data pipelines draw from.
     python_state = random.getstate()
     try:
-        with kept_generator(), _numpy_seeded(seed):
-            random.seed(seed)
-            yield
+        with kept_generator():
+            own, other = mtrand.get_bit_generator(), _SPARE.pop() if _SPARE else np.random.MT19937()
+            mtrand.set_bit_generator(other)
+            try:
+                np.random.seed(seed % 2**32)  # noqa: NPY002
+                random.seed(seed)
+                yield
+            finally:
+                mtrand.set_bit_generator(own)
+                _SPARE.append(other)
     finally:
         random.setstate(python_state)
         _TURN.release()
