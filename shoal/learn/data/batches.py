@@ -192,11 +192,11 @@ class TensorSource(IndexedSource):
 
     def take(self, chosen: Tensor | slice) -> tuple[Tensor, ...]:
         if isinstance(chosen, slice):
-            found = tuple(tensor[chosen] for tensor in self.tensors)
+            found = [tensor[chosen] for tensor in self.tensors]
         else:
             here = chosen.to(self.tensors[0].device)
-            found = tuple(tensor.index_select(0, here) for tensor in self.tensors)
-        batch: tuple[Tensor, ...] = found if self._fits else moved(found, self.options.device)
+            found = [tensor.index_select(0, here) for tensor in self.tensors]
+        batch: tuple[Tensor, ...] = tuple(found if self._fits else moved(found, self.options.device))
         return batch
 
 
@@ -421,10 +421,12 @@ def check_batch(batch: Any) -> None:
 
 def _holds_tensor(part: Any) -> bool:
     """Return whether there is a tensor, or an object of the user's that may have one."""
-    if isinstance(part, Mapping):
-        return any(map(_holds_tensor, part.values()))
+    if isinstance(part, Tensor):
+        return True
     if isinstance(part, tuple | list):
         return any(map(_holds_tensor, part))
+    if isinstance(part, Mapping):
+        return any(map(_holds_tensor, part.values()))
     return not isinstance(part, str | bytes | int | float | None)
 
 
