@@ -171,7 +171,6 @@ def simulate(
     blobs = (LeanBlobs if _fidelity(fidelity, faults) == "lean" else MemoryBlobs)(payload_bytes)
     tasks = SimulatedTasks(setup, named, blobs)
     patience_s = _patience_s(setup, factors)
-    configure_malloc(REUSE_STACKS)
     with torch_threads(options.threads), kept_generator(), displayed(progress, job.name) as shown:
         shows = SimulationProgress(shown, plan.versions)
         record = SimulationRecorder(
@@ -234,6 +233,7 @@ def _less_garbage() -> Iterator[None]:
 def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patience_s: float) -> Result:
     """Run until the job ends. Raises the error that ends it."""
     begun, advance = -1, record.advance(world.hub)
+    configure_malloc(REUSE_STACKS)
     try:
         world.start()
         while not world.run(world.clock.now + patience_s):
