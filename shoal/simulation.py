@@ -40,7 +40,7 @@ from shoal.learn.default_generators import kept_generator
 from shoal.learn.loading import is_learner, with_device
 from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
-from shoal.results.callbacks import Checkpoints, RoundCallback
+from shoal.results.callbacks import Checkpoints, RoundCallback, StopSimulation
 from shoal.results.result import Fidelity, Result
 from shoal.runtime.memory import REUSE_STACKS, configure_malloc
 from shoal.sim.hosts.coordinator import CoordinatorTiming
@@ -146,8 +146,9 @@ def simulate(
     out, with the same result.
 
     An interrupt (Ctrl-C) ends the simulation: the result has the versions made so far and the state "interrupted".
-    Before the first version, `KeyboardInterrupt` is raised. Raises `InvalidJob` when the job can't go on with these
-    learners, `LearnerFailed` when they fail too often, from the first error that one of them has raised.
+    Before the first version, `KeyboardInterrupt` is raised. A callback ends it by `StopSimulation`: "stopped". Raises
+    `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often, from the first
+    error that one of them has raised.
     """
     job = load_job(job) if isinstance(job, str | Path | Mapping) else job
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
@@ -247,6 +248,8 @@ def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patien
         if not record.has_versions:
             raise
         state = "interrupted"
+    except StopSimulation:
+        state = "stopped"
     return record.result(world.hub, state, "lean" if isinstance(world, LeanWorld) else "wire")
 
 

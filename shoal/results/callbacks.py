@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from shoal.core.errors import ShoalError
 from shoal.core.protocol.message import Metrics
 from shoal.jobs.spec import is_checkpoint
 
@@ -11,10 +12,17 @@ if TYPE_CHECKING:
     from shoal.core.model.tree import Tree
 
 
+class StopSimulation(ShoalError):
+    """The simulation has done enough. Raise it in a callback with the reason, for people."""
+
+    default_code = "job.stopped"
+
+
 class RoundCallback:
     """Base class of callbacks: it ignores everything. Override the events of interest.
 
-    Errors end the simulation. Save models in `round_ended` by `shoal.model_file.save_model`.
+    `StopSimulation` ends the simulation and keeps its versions; any other error is raised. Save models in `round_ended`
+    by `shoal.model_file.save_model`.
     """
 
     def round_started(self, number: int, model: Tree) -> None:

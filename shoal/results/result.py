@@ -64,7 +64,7 @@ class Result:
 
     name: str
     state: str
-    """"done", or "interrupted" by Ctrl-C: then the model is that of the last version made."""
+    """"done"; "stopped" by a callback or "interrupted" by Ctrl-C: then the model is that of the last version made."""
     versions: tuple[VersionResult, ...]
     model: Tree
     """The final model: names and numpy arrays; bfloat16, which numpy lacks, as float32 of the same values."""

@@ -16,7 +16,7 @@ from shoal.core.errors import InvalidJob, LearnerFailed, ShoalError
 from shoal.core.model.tree import Tree, digest
 from shoal.core.protocol.message import Metrics
 from shoal.model_file import load_model, save_model
-from shoal.results.callbacks import RoundCallback
+from shoal.results.callbacks import RoundCallback, StopSimulation
 from tests.algorithms.softmax import unbalanced
 from tests.sim.test_simulation import job
 
@@ -71,6 +71,24 @@ def test_checkpoints_are_the_models_of_their_rounds(fidelity: Any, tmp_path: Pat
     assert [path.name for path in paths] == ["model-2.safetensors", "model-4.safetensors"]
     assert [digest(load_model(path)) for path in paths] == list(wanted.values())
     assert not shorter[2].checkpoints
+
+
+@pytest.mark.parametrize("fidelity", ["lean", "wire"])
+def test_a_callback_ends_a_simulation_that_has_done_enough(fidelity: Any, tmp_path: Path) -> None:
+    """The other callbacks see the end of that round, too."""
+
+    class Enough(RoundCallback):
+        def round_ended(self, number: int, model: Tree, metrics: Metrics) -> None:
+            if metrics["held_out/examples"] and number == 2:
+                raise StopSimulation("two are enough")
+
+    seen, held_out = Recording(tmp_path), unbalanced(tested=True)[0]
+    more: Any = {"callbacks": [Enough(), seen], "fidelity": fidelity, "held_out": held_out}
+    result = shoal.simulate(job(rounds=4, checkpoint_every=2), unbalanced(), **more)
+    assert (result.state, len(result.versions), seen.seen[-1]) == ("stopped", 3, ("ends", 2, digest(result.model)))
+    assert (result.events[-1].text, result.events[-1].version) == ("stopped by a callback: two are enough", 2)
+    assert digest(result.model) == digest(shoal.simulate(job(rounds=2), unbalanced(), fidelity=fidelity).model)
+    assert [*result.checkpoints] == [2]
 
 
 def test_an_error_of_a_callback_is_named() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from shoal.core.errors import StorageFailed
-from shoal.core.protocol.machine import ModelVersion, NoteKind
+from shoal.core.protocol.machine import JobEventKind, ModelVersion
 from shoal.runtime.observability import tracing
 from shoal_coordinator.jobs import hub_gate, journal
 from shoal_coordinator.jobs.hub_gate import HubGate
@@ -64,7 +64,7 @@ class JobFeed:
                 text = f"job {self._job} is behind: {self._gate.trouble}"
                 raise StorageFailed(text, hint="ask again soon") from None
 
-    async def record_event(self, kind: NoteKind, text: str, node: str = "") -> None:
+    async def record_event(self, kind: JobEventKind, text: str, node: str = "") -> None:
         """Add a job event that follows from no event of the journal."""
         await self.publish("job_event", job_events.job_event(kind, text, self._gate.hub.progress.version, node))
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from sqlalchemy import Connection, delete, func, select
 
-from shoal.core.protocol.machine import NoteKind
+from shoal.core.protocol.machine import JobEventKind
 from shoal_coordinator.storage.bulk_insert import BulkInsert
 from shoal_coordinator.storage.dialects import insert
 from shoal_coordinator.storage.tables import job_events
@@ -20,7 +20,7 @@ _ADD_ITEMS = BulkInsert(
 _KIND = job_events.c.data["kind"].as_string()
 
 
-def job_event(kind: NoteKind, text: str, version: int = 0, node: str = "") -> dict[str, Any]:
+def job_event(kind: JobEventKind, text: str, version: int = 0, node: str = "") -> dict[str, Any]:
     """Return the data of a job event's feed item."""
     return {"version": version, "kind": kind, "node": node or None, "text": text}
 

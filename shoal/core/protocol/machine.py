@@ -181,14 +181,14 @@ class Measured:
     metrics: Metrics
 
 
-NoteKind = Literal["decision", "mode", "node", "refusal", "state", "warning"]
+JobEventKind = Literal["decision", "mode", "node", "refusal", "state", "warning"]
 
 
 @dataclass(frozen=True)
 class JobEvent:
     """Effect: a sentence for people about a decision and its reason."""
 
-    kind: NoteKind
+    kind: JobEventKind
     text: str
     version: int
     node: str = ""

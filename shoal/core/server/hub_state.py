@@ -15,7 +15,7 @@ from shoal.core.job.settings_change import JobSettings
 from shoal.core.job.update_bounds import RecentNorms
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Slots
-from shoal.core.protocol.machine import Effect, JobEvent, NoteKind
+from shoal.core.protocol.machine import Effect, JobEvent, JobEventKind
 from shoal.core.protocol.message import BlobRef, Blobs, Metrics
 from shoal.core.protocol.metrics import LatestMeans
 from shoal.core.protocol.snapshot import from_state, to_state
@@ -103,7 +103,7 @@ class HubState:
 
     # For people
 
-    def event(self, kind: NoteKind, text: str, node: str = "") -> JobEvent:
+    def event(self, kind: JobEventKind, text: str, node: str = "") -> JobEvent:
         """Return a job event at the current version."""
         return JobEvent(kind, text, self.progress.version, node)
 

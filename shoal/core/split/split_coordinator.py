@@ -19,7 +19,7 @@ from typing import Any
 from shoal.core.errors import Refused
 from shoal.core.model.aggregation import TreeSum
 from shoal.core.model.tree import norm, sub
-from shoal.core.protocol.machine import JobEvent, MachineState, NoteKind, Save, Timer, Wake
+from shoal.core.protocol.machine import JobEvent, JobEventKind, MachineState, Save, Timer, Wake
 from shoal.core.protocol.message import BlobRef, Blobs
 from shoal.core.protocol.metrics import TRAIN_LOSS
 from shoal.core.protocol.snapshot import from_state, to_state
@@ -347,7 +347,7 @@ class SplitCoordinator:
         others = [one for one in effects if not isinstance(one, SplitVersion)]
         return [*versions, Save(MachineState(to_state(self.state))), *others]
 
-    def _note(self, kind: NoteKind, text: str, node: str = "") -> JobEvent:
+    def _note(self, kind: JobEventKind, text: str, node: str = "") -> JobEvent:
         return JobEvent(kind, text, self.state.round, node)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from shoal.core.algorithm.algorithm import tree_slot
@@ -16,7 +16,7 @@ from shoal.core.server.hub import Hub
 from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import IN_THE_LOG, user_code
 from shoal.progress import Progress, WorkRate
-from shoal.results.callbacks import RoundCallback
+from shoal.results.callbacks import RoundCallback, StopSimulation
 from shoal.results.result import Fidelity, Result, VersionResult
 from shoal.sim.network.observer import Direction, Observer
 from shoal.sim.network.traffic_count import TrafficCount
@@ -165,15 +165,25 @@ class SimulationRecorder(Observer):
         self._slots = slots
 
     def _call_back(self, number: int, *, is_first: bool, goes_on: bool) -> None:
-        """Tell the callbacks that a version is made, and that the next round begins."""
-        model = tree_slot(self._slots, "model")
+        """Tell the callbacks that a version is made, and that the next round begins, unless one of them ends it all."""
+        model, metrics = tree_slot(self._slots, "model"), self._metrics.get(number - 1, {}) | self._held_out.of(number)
+        if not is_first:
+            self._call_each(lambda one: one.round_ended(number, model, metrics))
+        if goes_on:
+            self._call_each(lambda one: one.round_started(number + 1, model))
+
+    def _call_each(self, call: Callable[[RoundCallback], None]) -> None:
+        """Call all callbacks. Raises `StopSimulation` if one of them does."""
+        stop: StopSimulation | None = None
         for one in self._callbacks:
-            with user_code(f"a callback ({type(one).__name__})"):
-                if not is_first:
-                    metrics = self._metrics.get(number - 1, {}) | self._held_out.of(number)
-                    one.round_ended(number, model, metrics)
-                if goes_on:
-                    one.round_started(number + 1, model)
+            try:
+                with user_code(f"a callback ({type(one).__name__})"):
+                    call(one)
+            except StopSimulation as error:
+                stop = error
+        if stop is not None:
+            self._events.append(JobEvent("state", f"stopped by a callback: {stop.message}", max(self._made)))
+            raise stop
 
     def message_sent(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
         """Count a message, and the blob of a report."""

@@ -13,7 +13,7 @@ from sqlalchemy import select
 
 from shoal.core.algorithm.algorithm import tree_slot
 from shoal.core.errors import InvalidJob, InvalidPayload
-from shoal.core.protocol.machine import NoteKind
+from shoal.core.protocol.machine import JobEventKind
 from shoal.core.protocol.message import BlobRef
 from shoal.jobs.spec import JobSpec, job_schema, parse_job
 from shoal.validation.message_checks import is_digest
@@ -202,7 +202,7 @@ async def list_events(
     database: Db,
     after: After = -1,
     limit: Limit = 500,
-    kind: Annotated[list[NoteKind], Query(description="only events of these kinds")] = [],  # noqa: B006
+    kind: Annotated[list[JobEventKind], Query(description="only events of these kinds")] = [],  # noqa: B006
 ) -> JobEvents:
     """List the newest `limit` events of a job, oldest first."""
     registry.job(job)
