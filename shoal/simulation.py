@@ -145,10 +145,9 @@ def simulate(
     "wire" simulates journal, disks and processes too, as faults need; "lean", the default without faults, leaves them
     out, with the same result.
 
-    An interrupt (Ctrl-C) ends the simulation: the result has the versions made so far and the state "interrupted".
-    Before the first version, `KeyboardInterrupt` is raised. A callback ends it by `StopSimulation`: "stopped". Raises
-    `InvalidJob` when the job can't go on with these learners, `LearnerFailed` when they fail too often, from the first
-    error that one of them has raised.
+    Ctrl-C (state "interrupted") and `StopSimulation` in a callback ("stopped") keep the versions made; before the
+    first, `KeyboardInterrupt` is raised. Raises `InvalidJob` when the job can't go on with these learners,
+    `LearnerFailed` when they fail too often, from the first error that one of them has raised.
     """
     job = load_job(job) if isinstance(job, str | Path | Mapping) else job
     plan, algorithm, schedule = job.plan(), job.build_algorithm(), job.build_schedule()
