@@ -46,32 +46,30 @@ def one_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {first}"
 
 
-class _UserCode:
-    """A block of the user's code. A class and not a generator, because each task of a simulation enters several."""
+class user_code:  # noqa: N801 - a block, named as those of contextlib are
+    """Block of the user's code: its exceptions become `LearnerFailed`; shoal's own errors pass.
 
-    __slots__ = ("_code", "_doing")
+    Not a generator, which takes twice as long: each task of a simulation enters several blocks.
+    """
 
-    def __init__(self, doing: str, code: str) -> None:
-        self._doing, self._code = doing, code
+    __slots__ = ("_doing",)
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
 
     def __enter__(self) -> None:
         """Begin the block."""
 
     def __exit__(self, _: object, error: BaseException | None, trace: object) -> None:
         if isinstance(error, Exception) and not isinstance(error, ShoalError):
-            raise failure_of(error, self._doing, code=self._code) from error
+            raise failure_of(error, self._doing) from error
 
 
-def user_code(doing: str, *, code: str = "") -> _UserCode:
-    """Convert exceptions of the user's code in the block to `LearnerFailed`; shoal's own errors pass."""
-    return _UserCode(doing, code)
-
-
-def failure_of(error: Exception, doing: str, *, code: str = "") -> LearnerFailed:
+def failure_of(error: Exception, doing: str) -> LearnerFailed:
     """Return the failure of the user's code that an exception is, with file, line and what to do."""
     where = error_location(error)
     message = f"{doing} failed{f' in {where}' if where else ''}: {one_line(error)}"
-    failure = LearnerFailed(message, code=code, hint=_hint(error))
+    failure = LearnerFailed(message, hint=_hint(error))
     failure.__cause__ = error
     if is_out_of_memory(error):
         traceback.clear_frames(error.__traceback__)  # the step's tensors, which the next attempt needs the room of
