@@ -191,10 +191,8 @@ def check_stages(learner: Learner, stages: int) -> None:
 
 def enter_stage(learner: Learner, stage: int) -> None:
     """Let a learner work in that stage of its job. Raises `InvalidJob` if it has no such stage."""
-    is_staged = hasattr(learner, "stages")
-    if stage or is_staged:
+    if stage or hasattr(learner, "stages"):
         check_stages(learner, stage + 1)
-    if is_staged:
         cast("Staged", learner).enter_stage(stage)
 
 
