@@ -34,14 +34,13 @@ from shoal.core.errors.ranges import NonNegativeFloat, NonNegativeInt, check_ran
 from shoal.core.model.aggregation import Totals
 from shoal.core.model.tree import Layout, Slots, Tree, sub
 from shoal.core.model.vector_parts import Part, ShardScope
-from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus
+from shoal.core.protocol.message import Kind, Metrics, ScheduleFamily, TaskId, TaskStatus, immutable
 from shoal.core.protocol.metrics import EVAL_WEIGHT, METRIC_RULE, PROBE, metrics_fault, stage_of
 
 
-@dataclass(slots=True)
+@immutable
 class LocalTask:
-    """A task with its blob opened. Not frozen, because each piece of each task makes one: that would take three times
-    as long."""
+    """A task with its blob opened."""
 
     id: TaskId
     kind: Kind
@@ -84,7 +83,7 @@ class Update:
     """Slots that the node was sent with the task, if the algorithm asks for them (`Algorithm.needs_sent_model`)."""
 
 
-@dataclass(slots=True)
+@immutable
 class LocalResult:
     """A node's result of a task: its update, and its private memory afterwards (None: unchanged)."""
 
