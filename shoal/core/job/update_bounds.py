@@ -77,21 +77,20 @@ class RecentNorms:
     typical_norm: float = 0.0
     """The greatest median of norms so far."""
 
-    def add_norm(self, node: str, norm: float, factor: float) -> float | None:
-        """Record the norm of a node's update; return the greatest plausible norm. None: too few nodes to say so yet;
-        infinity: there is no limit, or most send nothing but zeros."""
+    def add_norm(self, node: str, norm: float, factor: float) -> float:
+        """Record the norm of a node's update; return the greatest plausible norm. Infinity: there is no limit, too few
+        nodes to say so yet, or most send nothing but zeros."""
         _put(self.norms, node, norm)
         if len(self.norms) < NODES_LEAST:
-            return None if factor else inf
+            return inf
         if norm > self.typical_norm or len(self.norms) == NODES_LEAST:  # no other norm raises the median above that
             self.typical_norm = max(self.typical_norm, lower_median(self.norms.values()))
         return factor * self.typical_norm or inf
 
     def first_limit(self, factor: float, model_norm: float) -> float:
-        """Return the greatest plausible norm while fewer nodes than `NODES_LEAST` are known: of a single one the
-        model's, of two `factor` times the shorter if that is more; infinity if there is nothing to compare with."""
-        typical = lower_median(self.norms.values()) if len(self.norms) > 1 else 0.0
-        return max(factor * typical, model_norm) or inf
+        """Return the greatest plausible norm while two nodes are known: the model's, or `factor` times the shorter norm
+        if that is more; infinity if there is nothing to compare with."""
+        return max(factor * lower_median(self.norms.values()), model_norm) or inf
 
     def add_weight(self, node: str, weight: float) -> None:
         """Remember what a node's update weighs."""

@@ -41,7 +41,7 @@ class TaskAssigner:
             slots = {name: value for name, value in slots.items() if name == "model"}
         own_model = slots.get("model") is not store.slots.get("model")
         missed = plan.sends_differences and member.history.held_version != version - 1
-        whole = own_model or _lacks_reference(kind, check) or missed or kind == "init"
+        whole = own_model or missed or check is not None or kind in ("gossip", "init")
         task = Task(
             id=task_id,
             node=node,
@@ -72,7 +72,9 @@ class TaskAssigner:
         if kind == "train":  # a name with a dot is the schedule's own
             public = {name: value for name, value in self._progress.numbers.items() if "." not in name}
             return public | reference | settings | stage
-        return (settings if _lacks_reference(kind, check) else reference | self.probe_numbers(kind, check)) | stage
+        if kind == "gossip" or check is not None:  # a node in gossip, or back from it, may hold no reference
+            return settings | stage
+        return reference | self.probe_numbers(kind, check) | stage
 
     def withdraw(self, member: RosterMember, current: Round) -> None:
         """Take a member's task back, as if it had never been asked."""
@@ -82,8 +84,3 @@ class TaskAssigner:
     def withdraw_all(self) -> None:
         for member in self._roster.all_members():
             member.task = None
-
-
-def _lacks_reference(kind: Kind, check: MergeCheck | None) -> bool:
-    """Return True if the node of a task may hold no reference: it is in gossip, or back from it."""
-    return kind == "gossip" or check is not None

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from math import fsum, inf
+from math import fsum
 
 from shoal.core.algorithm.algorithm import Update, tree_slot
 from shoal.core.algorithm.filter import unpack
@@ -50,10 +50,8 @@ class UpdateFolder:
         if waits or ready:
             bound = fsum(self._bound(one) for one in ready)
             state.sum.totals.check(update.slots, algorithm.fold_weight(update, discount), update.norm, bound)
-        effects: list[Effect] = []
-        if ready:
-            state.sum.held = [one for one in state.sum.held if one not in ready]
-            effects += [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
+        state.sum.held = [one for one in state.sum.held if one not in ready]
+        effects = [effect for one in ready for effect in self._fold_held(one, one.update.weight, now)]
         if waits:
             state.sum.held.append(HeldReport(report, packed, replace(update, slots={}), discount))
         else:
@@ -65,14 +63,12 @@ class UpdateFolder:
 
     def _sort_held(self, new: str, weight: float, long: Sequence[HeldReport]) -> tuple[bool, list[HeldReport]]:
         """Return whether a report of node `new` is held, and the held ones, without `long`, that can be folded now."""
-        total, share_max = self._state.sum, self._state.settings.weight_fraction_max
-        judged, shares = self._is_judged, total.shares.without(long)
-
-        def is_held(node: str) -> bool:
-            return not judged or shares.is_excessive(node, share_max, new, weight)
-
-        waits, held = is_held(new), [one for one in total.held if one not in long]
-        kept = [one for one in held if is_held(one.update.node)]
+        total, share_max, waits = self._state.sum, self._state.settings.weight_fraction_max, True
+        held = kept = [one for one in total.held if one not in long]
+        if self._is_judged:
+            shares = total.shares.without(long)
+            waits = shares.is_excessive(new, share_max, new, weight)
+            kept = [one for one in held if shares.is_excessive(one.update.node, share_max, new, weight)]
         kept = kept[max(0, len(kept) + waits - HELD_MAX) :]
         return waits, [one for one in held if one not in kept]
 
@@ -89,9 +85,8 @@ class UpdateFolder:
         """Return the greatest plausible norm. Raises `Refused` for an update that is longer."""
         state, factor = self._state, self._state.settings.norm_factor
         recent = state.recent_norms
-        typical = recent.add_norm(update.node, update.norm, factor)
-        limit = typical if typical is not None else inf
-        if typical is None and len(recent.norms) > 1 and self._has_three_nodes(now):
+        limit = recent.add_norm(update.node, update.norm, factor)
+        if not self._is_judged and len(recent.norms) > 1 and self._has_three_nodes(now):
             limit = recent.first_limit(factor, self._model_norm())
         if update.norm > limit:
             why = self._describe_norm(update.norm, limit)
@@ -171,18 +166,14 @@ class UpdateFolder:
         return [state.event("warning", f"{node}: {why}", node)] if is_news else []
 
     def _exclude_all(self, long: Sequence[HeldReport], why: Callable[[float], str], now: float) -> list[Effect]:
-        """Exclude reports that were held; count one failure for each node."""
+        """Exclude reports that were held, and are in the shares; count one failure for each node."""
         effects: list[Effect] = []
         for one in long:
-            effects += self._exclude(one, why(one.update.norm))
+            self._state.sum.drop(one)
+            effects += self._take_back(one.report, why(one.update.norm))
         for node, text in {one.update.node: why(one.update.norm) for one in long}.items():
             effects += self.count_failure(self._state.roster[node], text, now)
         return effects
-
-    def _exclude(self, one: HeldReport, why: str) -> list[Effect]:
-        """Exclude a report that was held, and is in the shares."""
-        self._state.sum.drop(one)
-        return self._take_back(one.report, why)
 
     def _take_back(self, report: Report, why: str) -> list[Effect]:
         """Remove a report that has counted from the round. The caller corrects the sum."""
