@@ -64,11 +64,11 @@ def test_the_hub_counts_on_whom_it_knows_but_not_on_those_that_left() -> None:
     hub.on(NodeLost("c"), 1.0)
     hub.on(Leave("c"), 2.0)  # an operator removes one that was lost
     assert hub.eligibility.counted_nodes() == {"a", "d"}
-    again = Hub.restore(plan, Scaffold(), Rounds(min_nodes=9), MemoryBlobs(), hub.snapshot())
+    again = Hub(plan, Scaffold(), Rounds(min_nodes=9), MemoryBlobs(), hub.snapshot())
     assert again.eligibility.counted_nodes() == {"a", "d"}
     again.on(Join("c"), 3.0)
     assert again.eligibility.counted_nodes() == {"a", "c", "d"}
-    chosen = Hub.restore(
+    chosen = Hub(
         JobPlan(5, selection=Selection(nodes=("a", "c"))),
         Scaffold(),
         Rounds(min_nodes=9),

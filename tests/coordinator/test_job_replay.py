@@ -38,14 +38,14 @@ def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[threading.Event]:
     """While it is set, no hub can be restored."""
-    flag, restore = threading.Event(), Hub.restore
+    flag, build = threading.Event(), HubReplay.build
 
-    def unwilling(*parts: Any) -> Hub:
-        if flag.is_set():
+    def unwilling(replay: HubReplay, state: dict[str, Any] | None = None) -> Hub:
+        if state is not None and flag.is_set():
             raise StorageFailed("no space left", code="storage.full")
-        return restore(*parts)
+        return build(replay, state)
 
-    monkeypatch.setattr(Hub, "restore", unwilling)
+    monkeypatch.setattr(HubReplay, "build", unwilling)
     yield flag
     flag.clear()
 

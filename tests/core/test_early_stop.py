@@ -64,7 +64,7 @@ def test_a_restart_remembers_the_best_value() -> None:
     before = hub(EarlyStop(rounds=2))
     version_of(before, [0.5, 0.4])
     snapshot = json.loads(json.dumps(before.snapshot()))
-    after = Hub.restore(before.settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), before.store.blobs, snapshot)
+    after = Hub(before.settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), before.store.blobs, snapshot)
     assert (after.progress.best_value, after.progress.best_version) == (0.5, 0)
     assert version_of(after, [0.3, 0.9]) == 3
 

@@ -45,7 +45,7 @@ def model(*numbers: float) -> Tree:
 def restored(hub: Hub) -> Hub:
     """Return the hub of its snapshot, after JSON."""
     settings, snapshot = hub.settings, json.loads(json.dumps(hub.snapshot()))
-    return Hub.restore(settings.plan, settings.algorithm, settings.schedule, hub.store.blobs, snapshot)
+    return Hub(settings.plan, settings.algorithm, settings.schedule, hub.store.blobs, snapshot)
 
 
 def hub_of(blobs: MemoryBlobs, sums: SumKind = "float64", **how) -> Hub:
@@ -129,7 +129,7 @@ def test_the_snapshot_of_a_new_hub_is_a_new_hub() -> None:
     blobs = MemoryBlobs()
     plan = JobPlan(1)
     hub = Hub(plan, Algorithm(), Rounds(), blobs)
-    twin = Hub.restore(plan, Algorithm(), Rounds(), blobs, json.loads(json.dumps(hub.snapshot())))
+    twin = Hub(plan, Algorithm(), Rounds(), blobs, json.loads(json.dumps(hub.snapshot())))
     assert twin.on(Restarted(), 0.0) == hub.on(Restarted(), 0.0)
     assert twin.on(Join("a"), 0.0) == hub.on(Join("a"), 0.0)
 

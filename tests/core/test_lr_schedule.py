@@ -68,7 +68,7 @@ def test_each_version_has_its_rate_also_after_a_restart() -> None:
     assert rates(hub) == pytest.approx([0.7] * len(NODES))
     snapshot = json.loads(json.dumps(hub.snapshot()))
     schedule = Rounds(min_nodes=5, quorum=5)
-    again = Hub.restore(hub.settings.plan, Algorithm(lr=0.8), schedule, hub.store.blobs, snapshot)
+    again = Hub(hub.settings.plan, Algorithm(lr=0.8), schedule, hub.store.blobs, snapshot)
     assert again.settings.algorithm.lr == pytest.approx(0.7)
     close(again)
     assert rates(again) == pytest.approx([0.6] * len(NODES))

@@ -86,7 +86,7 @@ def test_a_snapshot_keeps_changes(when: str) -> None:
     if when == "changed":
         close(hub)
     state: dict[str, Any] = json.loads(json.dumps(hub.snapshot()))
-    again = Hub.restore(hub_of(blobs).settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), blobs, state)
+    again = Hub(hub_of(blobs).settings.plan, Algorithm(), Rounds(min_nodes=5, quorum=5), blobs, state)
     assert json.loads(json.dumps(again.snapshot())) == state
     if when == "awaited":
         close(again)

@@ -224,7 +224,7 @@ def test_the_journal_gives_the_same_verdicts() -> None:
     state, at = json.loads(json.dumps(job.hub.snapshot())), len(job.journal)
     job.report("liar", LIE)
     job.round(a=1.0, b=1.0, c=1.0)
-    twin = Hub.restore(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.blobs, state)
+    twin = Hub(job.hub.settings.plan, ALGORITHM, job.hub.settings.schedule, job.blobs, state)
     for event, now in job.journal[at:]:
         twin.on(event, now)  # type: ignore[arg-type]
     assert twin.snapshot() == job.hub.snapshot()

@@ -99,7 +99,7 @@ class HubScript:
         elif what == "save":
             self._saved = json.dumps(self.hub.snapshot())
         elif what == "restore":
-            self.hub = Hub.restore(*self._parts, json.loads(self._saved))
+            self.hub = Hub(*self._parts, json.loads(self._saved))
         elif what == "model":
             yield f"w={self.hub.store.slots['model']['w'][0]:g}"  # type: ignore[index, call-overload]
         else:

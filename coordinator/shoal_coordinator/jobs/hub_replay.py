@@ -78,8 +78,7 @@ class HubReplay:
 
     def build(self, state: dict[str, Any] | None = None) -> Hub:
         """Return a new hub, or one with the state of a snapshot."""
-        parts = (self.plan, self._algorithm, self._schedule, self._blobs)
-        hub = Hub(*parts) if state is None else Hub.restore(*parts, state)
+        hub = Hub(self.plan, self._algorithm, self._schedule, self._blobs, state)
         hub.store.map_shards = self._shard_pool.map
         return hub
 
@@ -99,11 +98,8 @@ class HubReplay:
 
     def apply(self, hub: Hub, entry: JournalEntry) -> AppliedEntry:
         """Apply one entry to a hub."""
-        ended, task, report = (
-            hub.progress.phase in ENDED,
-            failures.task_before(hub, entry.event),
-            counted(hub, entry.event),
-        )
+        ended, task = hub.progress.phase in ENDED, failures.task_before(hub, entry.event)
+        report = counted(hub, entry.event)
         with self._blobs.lent(entry.inline()):
             effects = hub.on(entry.event, entry.now)
         keep = any(isinstance(e, Save) for e in effects) or (hub.progress.phase in ENDED and not ended)

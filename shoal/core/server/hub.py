@@ -15,7 +15,7 @@ node leaves. A *lost* node keeps its task: the hub does not wait for it, but its
 version closes. Polls repeat the current task, so that a lost answer, a restarted node and a restarted coordinator are
 one case.
 
-The state is small and can be serialized (`snapshot`, `Hub.restore`), because models are blob references. It does not
+The state is small and can be serialized (`snapshot`), because models are blob references. It does not
 contain the reports since the last version: after a crash, the journal's events since the last snapshot are replayed in
 their order.
 """
@@ -58,11 +58,12 @@ from shoal.core.server.report_handler import ReportHandler
 from shoal.core.server.round_control import RoundControl
 from shoal.core.server.update_folder import UpdateFolder
 
-__all__ = ["Hub", "JobPlan"]
-
 
 class Hub:
-    """One job's coordinator. `on` takes events; `blobs` stores models and updates."""
+    """One job's coordinator. `on` takes events; `blobs` stores models and updates.
+
+    Feed a hub that is made from a snapshot the journal's later events, then `Restarted`.
+    """
 
     def __init__(
         self,
@@ -80,14 +81,24 @@ class Hub:
         self.handover = Handover(state, self.rounds, self.folder)
         self.reports = ReportHandler(state, self.rounds, self.handover, self.folder)
         self.decisions = DecisionLoop(state, self.rounds, self.handover, self.folder)
-        self._handlers = self._handler_of_each()
-
-    @classmethod
-    def restore(
-        cls, plan: JobPlan, algorithm: Algorithm, schedule: Schedule, blobs: Blobs, snapshot: Mapping[str, Any]
-    ) -> Hub:
-        """Return the hub of that snapshot. Feed it the journal's later events, then `Restarted`."""
-        return cls(plan, algorithm, schedule, blobs, snapshot)
+        self._handlers: dict[type, Callable[[Any, float], list[Effect]]] = {
+            Join: self._join,
+            Poll: self._poll,
+            CoordinatorPing: self._ping,
+            TaskStatus: self._status,
+            Report: self.reports.handle,
+            TaskFailed: self._fail,
+            Leave: self._leave,
+            NodeLost: self._lose,
+            Pause: self._pause,
+            Resume: self._resume,
+            Stop: self._stop,
+            SwitchMode: self.handover.switch,
+            DrainNode: self._drain,
+            ChangeSettings: self._change_settings,
+            Restarted: self._restart,
+            Timer: lambda _event, _now: [],
+        }
 
     def snapshot(self) -> dict[str, Any]:
         """Return the state as JSON values: complete after an `on` that returned a `Save`."""
@@ -110,27 +121,6 @@ class Hub:
             return effects
         answers = [isinstance(effect, Send) and isinstance(effect.message, Ack) for effect in effects]
         return [Send(report.node, last) if answer else one for one, answer in zip(effects, answers, strict=True)]
-
-    def _handler_of_each(self) -> dict[type, Callable[[Any, float], list[Effect]]]:
-        """Return the method that takes each type of event."""
-        return {
-            Join: self._join,
-            Poll: self._poll,
-            CoordinatorPing: self._ping,
-            TaskStatus: self._status,
-            Report: self.reports.handle,
-            TaskFailed: self._fail,
-            Leave: self._leave,
-            NodeLost: self._lose,
-            Pause: self._pause,
-            Resume: self._resume,
-            Stop: self._stop,
-            SwitchMode: self.handover.switch,
-            DrainNode: self._drain,
-            ChangeSettings: self._change_settings,
-            Restarted: self._restart,
-            Timer: lambda _event, _now: [],
-        }
 
     def _end_suspensions(self, now: float) -> list[Effect]:
         if not self.roster.has_members_set_aside:

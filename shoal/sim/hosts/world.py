@@ -166,9 +166,7 @@ class CoordinatedWorld(World):
 
     def _make_hub(self, state: dict[str, Any] | None) -> Hub:
         setup = self.setup
-        if state is None:
-            return Hub(setup.plan, setup.algorithm, setup.schedule, self.blobs)
-        return Hub.restore(setup.plan, setup.algorithm, setup.schedule, self.blobs, state)
+        return Hub(setup.plan, setup.algorithm, setup.schedule, self.blobs, state)
 
     def _up(self, name: str, message: Message) -> None:
         arrive = partial(self._arrive, name, self.nodes[name].process.number)
