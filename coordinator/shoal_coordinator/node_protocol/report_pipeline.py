@@ -13,13 +13,7 @@ from dataclasses import dataclass, replace
 from fastapi import Response
 
 from shoal.core.errors import InvalidPayload, StorageFailed
-from shoal.core.protocol.message import (
-    Ack,
-    BlobRef,
-    Kind,
-    Report,
-    Task,
-)
+from shoal.core.protocol.message import Ack, BlobRef, Kind, Report, Task
 from shoal.runtime.observability import tracing
 from shoal.wire import codec
 from shoal_coordinator.jobs.job_runner import JobRunner
@@ -73,9 +67,8 @@ class ReportPipeline(NodeRequest):
             self.services.metrics.refused("job.ended")
             return self.frame(Ack(message.task, False, "the job has ended"))
         self._label(min(message.version, runner.hub.progress.version), "report")
-        await (
-            runner.gate.wait_consistent()
-        )  # a hub that is being restored knows of no task, and one that breaks now of too many
+        # a hub that is being restored knows of no task, and one that breaks now of too many
+        await runner.gate.wait_consistent()
         task, answer = runner.task_of(self.node), runner.hub.reports.check(message)
         if answer is None:
             assert task is not None
@@ -94,10 +87,8 @@ class ReportPipeline(NodeRequest):
         body, expected = message.blob, runner.layouts.expected(task.kind)
         activity = self.services.presence.activity[runner.name, message.node]
         received = tracing.current.recall_parent((runner.name, message.node, message.task), keep=True)
-        sent_at, was_stored = (
-            activity.task_sent_at(task.id),
-            False,
-        )  # before it counts: the next task may come before the answer
+        sent_at = activity.task_sent_at(task.id)  # before it counts: the next task may come before the answer
+        was_stored = False
         runner.task_timers.begun(message.node, task.id, self.since)
         runner.task_timers.came(message.node, task.id)
         try:
@@ -141,9 +132,8 @@ class ReportPipeline(NodeRequest):
         activity = self.services.presence.activity[runner.name, self.node]
         if activity.record_failure(error.message):
             with suppress(StorageFailed):  # a note more or less: the refusal itself is what the node must hear
-                await runner.feed.record_event(
-                    "refusal", f"{self.node}: {error.message}{activity.suppressed_text()}", self.node
-                )
+                text = f"{self.node}: {error.message}{activity.suppressed_text()}"
+                await runner.feed.record_event("refusal", text, self.node)
                 await self._store_failure(failures.from_refusal(task, error.message))
 
     async def _store_failure(self, failure: Failure) -> None:

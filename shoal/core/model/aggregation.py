@@ -170,9 +170,8 @@ class TreeSum:
         self._add_rows()
         unit = FIXED_STEP if self.kind == "fixed" else 1.0
         factor, mean = rate / float(self.weight) * unit, 1.0 / float(self.weight) * unit
-        with np.errstate(
-            over="ignore", invalid="ignore"
-        ):  # a model that leaves its type's range is data, not a warning
+        # a model that leaves its type's range is data, not a warning
+        with np.errstate(over="ignore", invalid="ignore"):
             for segment in self.layout.segments:
                 for block in segment.blocks():
                     if block.is_statistic:

@@ -8,17 +8,7 @@ from math import isfinite
 from operator import attrgetter
 from typing import Any
 
-from shoal.core.protocol.message import (
-    Ack,
-    Amendment,
-    BlobRef,
-    Kind,
-    NodeInfo,
-    Report,
-    Task,
-    TaskId,
-    TaskStatus,
-)
+from shoal.core.protocol.message import Ack, Amendment, BlobRef, Kind, NodeInfo, Report, Task, TaskId, TaskStatus
 from shoal.core.protocol.metrics import LOSS, TRAIN_LOSS
 from shoal.core.protocol.snapshot import from_state, to_state
 from shoal.core.scheduling.selection import Candidate
@@ -335,9 +325,7 @@ class NodeRoster:
     def busy_count(self) -> int:
         """Return the number of present nodes with a task. Caches nothing: it is asked while the hub is at work, too."""
         known = self._busy
-        return (
-            len(known) if known is not None else sum(1 for member in self.present_members() if member.task is not None)
-        )
+        return len(known) if known is not None else sum(member.task is not None for member in self.present_members())
 
     @property
     def is_working(self) -> bool:

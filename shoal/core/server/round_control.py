@@ -83,12 +83,8 @@ class RoundControl:
 
         If the sum cannot take one of the reports, it makes none, and the schedule decides again.
         """
-        state, store, settings, progress = (
-            self._state,
-            self._state.store,
-            self._state.settings,
-            self._state.progress,
-        )
+        state, progress = self._state, self._state.progress
+        store, settings = state.store, state.settings
         current, from_peers = state.round, progress.mode != "server"
         assert current.opened_at is not None
         count = len(current.reports)
@@ -124,18 +120,8 @@ class RoundControl:
             view = replace(view, round=replace(view.round, reporters=[]))  # they violate nothing
         state.adopt_settings()
         progress.numbers = settings.schedule.numbers(view, close)
-        version = ModelVersion(
-            progress.version,
-            model,
-            close.why,
-            opened,
-            now,
-            weight,
-            reports,
-            asked,
-            progress.numbers | progress.stage_numbers,
-            others,
-        )
+        numbers = progress.numbers | progress.stage_numbers
+        version = ModelVersion(progress.version, model, close.why, opened, now, weight, reports, asked, numbers, others)
         effects = [*folded, state.event("decision", f"version {progress.version}: {close.why}"), Save(version), *stops]
         return effects + self._after_close(close, grows, now)
 
