@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
@@ -34,18 +33,16 @@ class Mean:
     """A mean weighted by examples, summed and counted on the device so that steps do not wait for it."""
 
     def __init__(self, device: torch.device) -> None:
-        self.added = 0
-        self._shared = np.zeros(()) if device.type == "cpu" else None  # the sum: numpy adds to it in less time
-        if self._shared is not None:
-            self._sum = torch.from_numpy(self._shared)
-        else:
-            dtype = torch.float32 if device.type == "mps" else torch.float64  # Metal has no float64
-            self._sum = torch.zeros((), dtype=dtype, device=device)
+        self._device, self.added = device, 0
+        self._sum: float | Tensor = 0.0
         self._weight: int | Tensor = 0
 
     @property
     def total(self) -> Tensor:
-        """The weighted sum, on the device."""
+        """The weighted sum, on the device, where it may be changed."""
+        if not isinstance(self._sum, Tensor):
+            dtype = torch.float32 if self._device.type == "mps" else torch.float64  # Metal has no float64
+            self._sum = torch.tensor(self._sum, dtype=dtype, device=self._device)
         return self._sum
 
     @property
@@ -56,23 +53,23 @@ class Mean:
     def add(self, value: Tensor | float, weight: int | Tensor) -> None:
         """Add the mean of `weight` examples; nothing without examples, of which the mean is undefined."""
         if isinstance(weight, Tensor):
-            self._add_counted(value, weight.detach().to(self._sum.device, torch.int64))
+            self._add_counted(value, weight.detach().to(self._device, torch.int64))
             return
         if not weight:
             return
         if not isinstance(value, Tensor):
-            self._sum.add_(value * weight)
-        elif self._shared is not None and value.dtype is torch.float32 and value.is_cpu and not value.ndim:
-            self._shared[()] += value.item() * weight  # an exact product in float64: the same sum to the bit
+            self._sum += value * weight
+        elif value.dtype is torch.float32 and value.is_cpu and not value.ndim:
+            self._sum += value.item() * weight  # an exact product, so that the sum is that of torch to the bit
         else:
-            self._sum.add_(value.detach(), alpha=weight)
+            self.total.add_(value.detach(), alpha=weight)
         self._weight = self._weight + weight
         self.added += 1
 
     def _add_counted(self, value: Tensor | float, weight: Tensor) -> None:
         """Add the mean of a number of examples that only the device knows."""
-        factor = value.detach().to(self._sum) if isinstance(value, Tensor) else value
-        self._sum.add_(torch.where(weight != 0, weight.to(self._sum.dtype) * factor, 0.0))
+        factor = value.detach().to(self.total) if isinstance(value, Tensor) else value
+        self.total.add_(torch.where(weight != 0, weight.to(self.total.dtype) * factor, 0.0))
         self._weight = self._weight + weight
         self.added += 1
 
