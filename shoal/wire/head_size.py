@@ -21,13 +21,11 @@ TEXTS_KEPT = 1 << 16
 
 def head_size(job: str, message: Message) -> int:
     """Return the length of a frame's head, with its four bytes of length, in the newest protocol."""
-    size, required, optional = _FORMS[type(message)]
+    size, parts = _FORMS[type(message)]
     size += _text_size(job)
-    for name, size_of in required:
-        size += size_of(getattr(message, name))
-    for name, usual, added, size_of in optional:
+    for name, usual, added, size_of in parts:
         value = getattr(message, name)
-        if value is not usual and (usual is None or value != usual):
+        if usual is MISSING or (value is not usual and (usual is None or value != usual)):
             size += added + size_of(value)
     return size
 
@@ -72,25 +70,16 @@ _SIZES: dict[str, Callable[[Any], int]] = {
 }
 """By the annotation of a field; any other is encoded."""
 
-_SizeOf = Callable[[Any], int]
 
-
-def _form(kind: type[Any]) -> tuple[int, list[tuple[str, _SizeOf]], list[tuple[str, Any, int, _SizeOf]]]:
-    """Return the bytes of every head of this kind; the fields without a default; and the others: name, default, bytes
-    of the key, size of a value."""
-    size = len(headed({"job": "", "type": kind.type_name})) - len('""')
-    required, optional = list[tuple[str, _SizeOf]](), list[tuple[str, Any, int, _SizeOf]]()
+def _form(kind: type[Any]) -> tuple[int, list[tuple[str, Any, int, Callable[[Any], int]]]]:
+    """Return the bytes of every head of this kind, and its fields: name, default or `MISSING`, bytes of the key, size
+    of a value."""
+    parts = []
     for one in fields(kind):
-        key, size_of = len(f',"{one.name}":'), _SIZES.get(str(one.type), _plain_size)
-        if one.name in NEVER_SENT:
-            continue
-        if one.default is MISSING and one.default_factory is MISSING:
-            size += key
-            required.append((one.name, size_of))
-        else:
-            usual = one.default if one.default_factory is MISSING else one.default_factory()
-            optional.append((one.name, usual, key, size_of))
-    return size, required, optional
+        usual = one.default if one.default_factory is MISSING else one.default_factory()
+        if one.name not in NEVER_SENT:
+            parts.append((one.name, usual, len(f',"{one.name}":'), _SIZES.get(str(one.type), _plain_size)))
+    return len(headed({"job": "", "type": kind.type_name})) - len('""'), parts
 
 
 _FORMS = {kind: _form(kind) for kind in get_args(Message)}
