@@ -8,7 +8,7 @@ network = result.load_into(network())   # the torch module with the trained weig
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
@@ -134,6 +134,10 @@ class Result:
         known = dict.fromkeys(name for one in self.versions for name in one.metrics if not is_curve_point(name))
         judged = [name for name in known if name.startswith(("held_out/", "eval/")) and not name.endswith(COUNTS)]
         shown = sorted(judged, key=lambda name: not name.endswith("/accuracy"))[:METRICS_MAX]
+        listed = self.versions
+        if shown and len(listed) > rows_max:
+            listed = tuple(one for one in listed if one is listed[-1] or shown[0] in one.metrics)
+        step = max(1, -(-len(listed) // rows_max))
         columns = ["version", *(name.removeprefix("eval/") for name in shown), "reports", "up", "down", "at"]
         rows = [
             [
@@ -144,17 +148,9 @@ class Result:
                 size(version.down_bytes),
                 seconds(version.closed_s),
             ]
-            for version in self._listed(next(iter(shown), None), rows_max)
+            for version in listed[::-step][::-1]
         ]
         return columns, rows
-
-    def _listed(self, metric: str | None, rows_max: int) -> Sequence[VersionResult]:
-        """Return at most `rows_max` versions: if there are more, the last one and some that have the metric."""
-        found = self.versions
-        if len(found) > rows_max and metric is not None:
-            found = tuple(one for one in found if one is found[-1] or metric in one.metrics)
-        step = max(1, -(-len(found) // rows_max))
-        return found[::-step][::-1]
 
     def _lines(self) -> list[str]:
         """Return the lines above the table: state, bytes and warnings."""

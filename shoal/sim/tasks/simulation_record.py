@@ -187,12 +187,9 @@ class SimulationRecorder(Observer):
 
     def message_sent(self, node: str, direction: Direction, message: Message | ReportRejected) -> None:
         """Count a message, and the blob of a report."""
-        if isinstance(message, ReportRejected):
-            return
-        nbytes = head_size(self._name, message)
-        if isinstance(message, Report) and message.blob is not None:
-            nbytes += message.blob.nbytes
-        self._traffic.add(node, direction, nbytes)
+        if not isinstance(message, ReportRejected):
+            blob = message.blob if isinstance(message, Report) else None
+            self._traffic.add(node, direction, head_size(self._name, message) + (blob.nbytes if blob else 0))
 
     def started(self, node: str, work: Work) -> None:
         """Count the blobs that a node fetches for a task."""
