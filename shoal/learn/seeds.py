@@ -34,16 +34,14 @@ def seeded(seed: int, device: torch.device, progress: Progress = no_progress) ->
 
     Holds a lock of the process; while it waits for it, `progress(0.0)` is called, which may raise `Cancelled`.
     """
-    with seeded_generators(seed, progress):  # `torch.random.fork_rng` takes ten times as long
-        before = torch.get_rng_state()
-        on_card = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    on_card = torch.random.fork_rng(devices=[device]) if device.type == "cuda" else nullcontext()
+    with seeded_generators(seed, progress), on_card:
+        before = torch.get_rng_state()  # in a tenth of the time of `fork_rng`
         try:
             seed_torch(seed % 2**63, device)
             yield generator_of(seed)
         finally:
             torch.set_rng_state(before)
-            if on_card is not None:
-                torch.cuda.set_rng_state(on_card, device)
 
 
 @contextmanager

@@ -191,8 +191,8 @@ class _StackedTraining:
     ) -> None:
         self._module, self._loss, self._draws = module, learner.loss, draws
         self._parameters, self._lr, self._clip_norm = parameters, lr, learner.config.clip_norm
-        loss = cross_entropy if is_simple else self._loss
-        self._objective = partial(_loss, module.module, loss, has_ties=is_tied(module.module))
+        call = partial(functional_call, module.module, tie_weights=is_tied(module.module))
+        self._objective = partial(_loss, call, cross_entropy if is_simple else self._loss)
         self._gradients = self._stacked("error")
         self._own, self._is_checked = learner.weights.trainable(), False
         first = next(iter(parameters.values()))
@@ -278,19 +278,17 @@ class _StackedTraining:
 
 
 def _loss(
-    module: nn.Module,
+    call: Callable[..., Any],
     loss: Loss,
     parameters: dict[str, Tensor],
     buffers: dict[str, Tensor],
     batch: tuple[Tensor, ...],
     *weights: Tensor,
-    has_ties: bool,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """Return the loss, and the buffers after the forward pass, which may change or replace them."""
     inputs, target = split(batch)
     tensors = parameters | buffers
-    output = functional_call(module, tensors, inputs, tie_weights=has_ties)
-    return loss(output, target, *weights), {name: tensors[name] for name in buffers}
+    return loss(call(tensors, inputs), target, *weights), {name: tensors[name] for name in buffers}
 
 
 def _loss_alone(

@@ -199,8 +199,7 @@ class Weights:
             roles.base_model,
             (name for name in names if _is_statistic(state[name])),
         )
-        paths = ((leaf, leaf.name.split(".")) for leaf in self.layout.leaves)
-        self._places = [(leaf, path[:-1], path[-1]) for leaf, path in paths]
+        self._places = [(leaf, leaf.name.split(".")[:-1], leaf.name.split(".")[-1]) for leaf in self.layout.leaves]
 
     def check_trainable(self) -> None:
         """Raise `InvalidJob` if nothing can be trained, or nothing is exchanged."""
