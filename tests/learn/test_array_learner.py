@@ -340,3 +340,9 @@ def test_something_must_say_how_to_train_and_on_what() -> None:
         simple(train=(W, W))
     with pytest.raises(InvalidJob, match="no training data"):
         simple(gradient=gradient)
+
+
+def test_a_node_without_test_examples_does_not_evaluate() -> None:
+    x, y = data()
+    for test in ((x[:0], y[:0]), {"x": x[:0], "y": y[:0]}, []):
+        assert ArrayLearner(parameters, (x, y), test, gradient=gradient).evaluate() == {}

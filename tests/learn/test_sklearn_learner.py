@@ -361,3 +361,8 @@ def test_logistic_regression_goes_on_from_what_it_was_given() -> None:
             own.fit(x[:400], y[:400])
         assert np.allclose(learner.estimator().coef_, own.coef_, atol=1e-6)
         assert np.allclose(learner.estimator().intercept_, own.intercept_, atol=1e-6)
+
+
+def test_a_node_without_test_examples_does_not_evaluate() -> None:
+    x, y = tumours()
+    assert SklearnLearner(CLASSIFIERS["sgd"], (x, y), (x[:0], y[:0]), classes=[0, 1]).evaluate() == {}

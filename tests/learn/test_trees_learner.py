@@ -206,3 +206,8 @@ def test_one_class_and_one_row_are_enough_to_go_on() -> None:
     parts = [(x[y == 1], y[y == 1]), (x[:1], np.ones(1))]
     found = shoal.simulate(job(rounds=6), [TreesLearner(one, trees=2, depth=2) for one in parts], progress=False)
     assert predict(found.model, x).min() > 0.99
+
+
+def test_a_node_without_test_rows_does_not_evaluate() -> None:
+    x, y = rows("tumours")
+    assert TreesLearner((x, y), (x[:0], y[:0])).evaluate() == {}

@@ -25,6 +25,7 @@ from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
 from shoal.learn.arrays.array_batches import ArraySource, generator_of, size_of
 from shoal.learn.arrays.pytree import Convert, ParameterForm, Pytree, mapped
+from shoal.learn.data.kinds import is_empty
 from shoal.learn.data.passes import training_batches
 from shoal.learn.default_generators import seeded_generators
 from shoal.learn.user_errors import user_code
@@ -95,7 +96,7 @@ class ArrayLearner:
             raise InvalidJob("there are no training data", code="learner.data", hint="give train, or loop and examples")
         with user_code("reading the data"):
             self.train_data = None if train is None else ArraySource(train)
-            self.test_data = None if test is None else ArraySource(test)
+            self.test_data = None if test is None or is_empty(test) else ArraySource(test)
         self.examples = examples if self.train_data is None else self.train_data.examples
         with seeded_code("init", 0):
             start = init(0)

@@ -120,19 +120,6 @@ def source_of(data: Data, options: BatchOptions) -> BatchSource:
     return source
 
 
-def is_empty(data: Data) -> bool:
-    """Return whether data have no example, or a `DataLoader` gives no batch: a node with few has none left to test."""
-    parts = data.tensors if isinstance(data, TensorDataset) else data if isinstance(data, tuple) else (data,)
-    return bool(parts) and all(_length(part) == 0 for part in parts)
-
-
-def _length(part: Any) -> int | None:
-    try:
-        return len(part)
-    except TypeError:  # an iterable dataset without a length, a number
-        return None
-
-
 def _is_indexable(data: Any) -> bool:
     """Return whether a `DataLoader` could take the data by index: they need not be a `Dataset` of torch's."""
     by_index = hasattr(data, "__getitem__") or hasattr(data, "__getitems__")

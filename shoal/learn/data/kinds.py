@@ -1,7 +1,8 @@
-"""Refusal of objects that look like training data and would be misread; columns of frames as arrays."""
+"""Refusal of objects that look like training data and would be misread; columns of frames as arrays; empty data."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -34,11 +35,24 @@ def checked(data: Any, kind: str, *, text: bool = False) -> Any:
     return parts
 
 
+def is_empty(data: Any) -> bool:
+    """Return whether data have no example, or a `DataLoader` gives no batch: a node with few has none left to test."""
+    parts = data if isinstance(data, tuple) else tuple(data.values()) if isinstance(data, Mapping) else (data,)
+    return bool(parts) and all(_length(part) == 0 for part in parts)
+
+
 def formatted(data: Any, form: str) -> Any:
     """Return a table of the package datasets with rows of tensors or arrays in place of lists, unless it has a format;
     other data unchanged."""
     has_format = hasattr(data, "with_format") and hasattr(data, "format")
     return data.with_format(form) if has_format and not data.format["type"] else data
+
+
+def _length(part: Any) -> int | None:
+    try:
+        return len(part)
+    except TypeError:  # an iterable dataset without a length, a number
+        return None
 
 
 def _check_part(part: Any) -> None:

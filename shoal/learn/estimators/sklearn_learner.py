@@ -22,6 +22,7 @@ from shoal.core.model.tree import Array, Layout, Tree, digest, same_layout
 from shoal.core.protocol.message import Metrics
 from shoal.learn.arrays.array_batches import ArraySource, generator_of
 from shoal.learn.arrays.array_learner import CountedBatches, mean_metrics, seeded_code
+from shoal.learn.data.kinds import is_empty
 from shoal.learn.data.passes import training_batches
 from shoal.learn.estimators.families import CODE, Batch, Estimator, family_of, not_averaged
 from shoal.learn.user_errors import user_code
@@ -69,7 +70,7 @@ class SklearnLearner:
         self._classes = _agreed(final, classes)
         with user_code("reading the data"):
             self.train_data = ArraySource(train, text=True)
-            self.test_data = None if test is None else ArraySource(test, text=True)
+            self.test_data = None if test is None or is_empty(test) else ArraySource(test, text=True)
             for source in (self.train_data, self.test_data):
                 self._check_labels(source)
             x, y = self._prepared(self.train_data.take(np.arange(1)))

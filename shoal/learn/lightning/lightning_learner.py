@@ -25,7 +25,8 @@ from shoal.core.algorithm.learner import ExtraLoss, Progress, TrainConfig, Train
 from shoal.core.errors import InvalidJob
 from shoal.core.protocol.message import Metrics
 from shoal.core.protocol.metrics import EVAL_WEIGHT
-from shoal.learn.data.batches import BatchOptions, Data, is_empty, source_of
+from shoal.learn.data.batches import BatchOptions, Data, source_of
+from shoal.learn.data.kinds import is_empty
 from shoal.learn.lightning.task_hooks import LightningHooks
 from shoal.learn.lightning.task_loader import StoredBatches, TaskLoader
 from shoal.learn.seeds import CPU, seeded

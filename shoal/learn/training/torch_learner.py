@@ -29,11 +29,11 @@ from shoal.learn.data.batches import (
     BatchOptions,
     Data,
     SourceFactory,
-    is_empty,
     source_of,
     split,
 )
 from shoal.learn.data.divided import rows_source
+from shoal.learn.data.kinds import is_empty
 from shoal.learn.data.passes import BatchSource, seed_of, training_batches
 from shoal.learn.seeds import seeded
 from shoal.learn.site.divided_module import Site

@@ -13,6 +13,7 @@ from shoal.core.boosting.splits import make_histogram
 from shoal.core.errors import InvalidJob, InvalidPayload, LearnerFailed
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.message import Metrics
+from shoal.learn.data.kinds import is_empty
 from shoal.learn.trees.objective import exact_derivatives, objective_of
 from shoal.learn.trees.rows import Rows, numbers, refuse
 
@@ -42,7 +43,7 @@ class TreesLearner:
             if not least <= given <= most:
                 raise InvalidJob(f"TreesLearner: {name} is {given}, but must be in [{least}, {most}]")
         self._rows = Rows(train, objective, "training")
-        self._test = Rows(test, objective, "test") if test is not None else None
+        self._test = None if test is None or is_empty(test) else Rows(test, objective, "test")
         self._empty = Ensemble.empty(objective, self._rows.x.shape[1], bins, trees, depth)
         if self._test is not None and self._test.x.shape[1] != self._empty.features:
             refuse(f"{self._empty.features} features in the training data, {self._test.x.shape[1]} in the test data")
