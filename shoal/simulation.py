@@ -42,7 +42,6 @@ from shoal.plugins import suggestion
 from shoal.progress import Progress, displayed
 from shoal.results.callbacks import Checkpoints, RoundCallback, StopSimulation
 from shoal.results.result import Fidelity, Result
-from shoal.runtime.memory import REUSE_STACKS, configure_malloc
 from shoal.sim.hosts.coordinator import CoordinatorTiming
 from shoal.sim.hosts.lean_world import LeanWorld
 from shoal.sim.hosts.world import CoordinatedWorld, Pace, SimulationSetup
@@ -233,7 +232,6 @@ def _less_garbage() -> Iterator[None]:
 def _run(world: CoordinatedWorld | LeanWorld, record: SimulationRecorder, patience_s: float) -> Result:
     """Run until the job ends. Raises the error that ends it."""
     begun, advance = -1, record.advance(world.hub)
-    configure_malloc(REUSE_STACKS)
     try:
         world.start()
         while not world.run(world.clock.now + patience_s):

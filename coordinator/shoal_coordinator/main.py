@@ -15,8 +15,8 @@ import uvloop
 from starlette.types import ASGIApp
 
 from shoal.core.errors import NotAllowed
+from shoal.memory import KEEP_BIG_BLOCKS, configure_malloc
 from shoal.runtime.http.server.serving import listen, uvicorn_config
-from shoal.runtime.memory import KEEP_BIG_BLOCKS, configure_malloc
 from shoal.runtime.observability import tracing
 from shoal_coordinator.api.app import create_app
 from shoal_coordinator.api.authentication import sender_of

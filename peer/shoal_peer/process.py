@@ -13,10 +13,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 
+from shoal.memory import SHARE_HEAP, configure_malloc
 from shoal.peering.http.peer_app import serve_peer
 from shoal.runtime.durable_files import CrashPoint, no_crash, write_file
 from shoal.runtime.http.server.serving import listen
-from shoal.runtime.memory import SHARE_HEAP, configure_malloc
 from shoal.runtime.open_files import raise_limit
 from shoal.runtime.threads import in_thread
 from shoal_peer.mdns import MdnsDiscovery, MdnsRecord, own_addresses

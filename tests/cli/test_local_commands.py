@@ -16,7 +16,7 @@ import pytest
 from shoal.cli.commands import doctor
 from shoal.cli.commands.config import address, sections
 from shoal.configuration import SECTIONS
-from shoal.runtime.memory import GARBAGE
+from shoal.memory import GARBAGE
 from tests.cli.command_cases import COMMANDS
 from tests.cli.conftest import Shoal, envelope
 from tests.support.fake_coordinator import FakeCoordinator, Problem, raw

@@ -146,7 +146,7 @@ KEPT = {
     **{
         f"shoal/{name}.py": ""
         for name in (
-            *("extras", "lightning", "transformers", "model_file", "plugins", "progress", "configuration"),
+            *("extras", "lightning", "transformers", "memory", "model_file", "plugins", "progress", "configuration"),
             *("split_simulation", "vertical_simulation"),
         )
     },

@@ -19,11 +19,15 @@ from shoal.core.protocol.message import BlobRef, Task
 from shoal.jobs.spec import parse_job
 from shoal.learn import TorchConfig, TorchLearner, digits, models
 from shoal.learn.data.partition import dirichlet
+from shoal.learn.stacked import stacked_tasks
 from shoal.learn.stacked.stacked_evaluation import StackedEvaluation
 from shoal.learn.stacked.stacked_tasks import BegunTask, StackedTasks, TrainedLearner
 from shoal.learn.stacked.stacked_training import StackedResult
 from shoal.learn.stacked.task_chunks import TaskChunk
 from shoal.learn.training.module_pool import recipe
+from shoal.memory import REUSE_STACKS
+from shoal.sim.tasks.chunk_runner import ChunkRunner
+from shoal.sim.tasks.learners import LearnersOnDemand
 
 
 def learners(lengths: list[int], model: Any = models.mlp, **more: Any) -> list[TorchLearner]:
@@ -264,3 +268,12 @@ def test_who_is_trained_at_once_does_not_depend_on_who_is_still_awaited() -> Non
     del chunk.memories["node-7"]
     stacked = StackedTasks(FedAvg(batch_size=8), named.__getitem__, lambda _: {"model": base}, lambda _: None)
     assert [type(stacked.learner(task, chunk)) for task in tasks] == [TrainedLearner] * 8
+
+
+def test_a_process_that_trains_at_once_keeps_freed_stacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In this process, and in each worker of a simulation."""
+    made: list[object] = []
+    monkeypatch.setattr(stacked_tasks, "configure_malloc", made.append)
+    ChunkRunner(FedAvg(), (), LearnersOnDemand(lambda _: learners([8])[0], 1), torch=True)._stacked  # noqa: B018
+    shoal.simulate(job(rounds=1), learners([8]))
+    assert made == [REUSE_STACKS] * 2

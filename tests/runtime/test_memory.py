@@ -8,7 +8,7 @@ import pytest
 
 ALLOCATE = """
 import ctypes, sys, threading
-from shoal.runtime import memory
+from shoal import memory
 
 if sys.argv[1]:
     memory.configure_malloc(getattr(memory, sys.argv[1]))

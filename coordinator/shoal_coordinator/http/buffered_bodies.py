@@ -25,8 +25,8 @@ from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Send
 
 from shoal.core.errors import NotAllowed
+from shoal.memory import release_freed
 from shoal.runtime.http.server.exchange import WITHIN_KEY
-from shoal.runtime.memory import release_freed
 from shoal_coordinator.http import problems
 from shoal_coordinator.http.request_limits import MODELS, STRANGERS, WRITING
 from shoal_coordinator.settings import Settings

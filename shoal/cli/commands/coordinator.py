@@ -55,7 +55,7 @@ def coordinator(
     neither loses anything.
     """
     from shoal.cli.terminal.values import assignments
-    from shoal.runtime.memory import collect_seldom
+    from shoal.memory import collect_seldom
 
     collect_seldom()
     run = _runner()

@@ -34,6 +34,7 @@ from shoal.learn.stacked.task_chunks import (
     TaskChunk,
 )
 from shoal.learn.training.torch_learner import TorchLearner
+from shoal.memory import REUSE_STACKS, configure_malloc
 
 GROUP_MIN = 8
 """Learners that are trained at once: fewer gain nothing."""
@@ -164,7 +165,7 @@ class BegunTask(NamedTuple):
 
 
 class StackedTasks:
-    """Trains the tasks of chunks, and keeps the results that wait for their turn.
+    """Trains the tasks of chunks, and keeps the results that wait for their turn. The process keeps freed stacks.
 
     `note` is told of each training in its turn, and of evaluations that were done one by one.
     """
@@ -181,6 +182,7 @@ class StackedTasks:
         self._kind_of: dict[str, int] = {}
         self._kinds: dict[Hashable, tuple[str, int]] = {}
         self._known: WeakKeyDictionary[TorchLearner, tuple[str, int]] = WeakKeyDictionary()
+        configure_malloc(REUSE_STACKS)
 
     def learner(self, task: Task, chunk: TaskChunk) -> Learner:
         """Return the node's learner for a due task, already trained if possible, and evaluated with others."""

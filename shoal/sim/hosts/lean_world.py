@@ -13,18 +13,7 @@ from functools import partial
 from typing import Any
 
 from shoal.core.client.worker import Worker
-from shoal.core.protocol.machine import (
-    Amend,
-    Cancel,
-    Effect,
-    Event,
-    ReportRejected,
-    Restarted,
-    Send,
-    Timer,
-    Wake,
-    Work,
-)
+from shoal.core.protocol.machine import Amend, Cancel, Effect, Event, ReportRejected, Restarted, Send, Timer, Wake, Work
 from shoal.core.protocol.message import Join, Message, Poll, Report
 from shoal.core.server.hub import Hub
 from shoal.sim.hosts.coordinator import check_report

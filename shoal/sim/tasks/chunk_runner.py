@@ -88,12 +88,7 @@ class ChunkRunner:
     def _stacked(self) -> StackedTasks:
         from shoal.learn.stacked.stacked_tasks import StackedTasks
 
-        return StackedTasks(
-            self.algorithm,
-            self.learners.__getitem__,
-            self._opened,
-            self._notes.append,
-        )
+        return StackedTasks(self.algorithm, self.learners.__getitem__, self._opened, self._notes.append)
 
     def _opened(self, ref: BlobRef | None) -> Slots:
         return dict(self._blobs[ref.digest]) if ref is not None else {}

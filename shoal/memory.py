@@ -20,8 +20,8 @@ SHARE_HEAP = {ARENA_MAX: 1, MMAP_THRESHOLD: 1 << 20, TRIM_THRESHOLD: 16 << 20}
 """For a peer, which moves models through many threads: all share one heap, and blocks of a model go back to the system
 when they are freed. With a model of 10 MB it would else hold 130 MB that it does not use."""
 REUSE_STACKS = {MMAP_THRESHOLD: 32 << 20, TRIM_THRESHOLD: 64 << 20}
-"""For a simulation, which makes and frees stacks of models all the time: memory for them is not asked of the system
-again. glibc sets the same by itself once a process has freed a block of 32 MiB."""
+"""For a process that makes and frees stacks of models all the time: memory for them is not asked of the system again.
+glibc sets the same by itself once a process has freed a block of 32 MiB."""
 
 GARBAGE = (50_000, 10, 20)
 """New objects, and looks at younger ones, between two searches for what only points at itself. Requests in hand are
