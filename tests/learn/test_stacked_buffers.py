@@ -87,6 +87,26 @@ def test_a_buffer_that_stays_must_not_change(way: str) -> None:
     assert train_stacked(equal_parts(4, model=partial(Remembering, "")), base, [TWO_PASSES] * 4)
 
 
+class Annealing(nn.Linear):
+    """A model whose output depends on the number of its batches."""
+
+    def __init__(self) -> None:
+        super().__init__(64, 10)
+        self.batches = 0
+
+    def forward(self, x: Tensor) -> Tensor:
+        self.batches += 1
+        return super().forward(x) / self.batches
+
+
+def test_an_attribute_must_not_change() -> None:
+    learners = equal_parts(4, model=Annealing)
+    base = learners[0].init(0)
+    with pytest.raises(LearnerFailed, match="training changes the attribute batches, which is not exchanged"):
+        train_stacked(learners, base, [TWO_PASSES] * 4)
+    assert learners[0].module.batches == 0
+
+
 def test_buffers_that_stay_must_be_alike() -> None:
     one, two = equal_parts(2, model=Counting)
     assert why_not([one, two]) == ""

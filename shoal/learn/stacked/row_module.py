@@ -13,8 +13,8 @@ from shoal.core.errors import LearnerFailed
 class RowModule:
     """The module of a learner, whose tensors named in `rows` are stacked, `[row, …]`.
 
-    For one row the module itself is faster than `functional_call`. Its other buffers are the same for all rows, so that
-    training must not change them.
+    For one row the module itself is faster than `functional_call`. Its other buffers, and the numbers and texts among
+    its attributes, are the same for all rows, so that training must not change them.
     """
 
     def __init__(self, module: nn.Module, rows: Mapping[str, Tensor]) -> None:
@@ -25,6 +25,7 @@ class RowModule:
         self.buffers = {name: rows[name] for name in buffers if name in rows}
         """The stacked buffers."""
         self._common = {name: (one, one.clone()) for name, one in buffers.items() if name not in rows}
+        self._plain = [(part, _plain_attributes(part)) for part in module.modules()]
 
     def take(self, row: int) -> None:
         """Let the module have the tensors of a row."""
@@ -57,16 +58,25 @@ class RowModule:
         setattr(self.module.get_submodule(prefix), key, tensor)
 
     def restore(self) -> str:
-        """Give the module its own tensors back; return a buffer that has changed though all rows share it, or ""."""
+        """Give the module its own tensors back; return what has changed though all rows share it, or ""."""
         for name, tensor in self._own.items():
             tensor.data = self._kept[name]
         changed = ""
         for name, (tensor, before) in self._common.items():
             if self.module.get_buffer(name) is not tensor or not torch.equal(tensor, before):
-                changed = name
+                changed = f"the buffer {name}"
                 tensor.copy_(before)
                 self._set(name, tensor)
+        for part, plain in self._plain:
+            for name, value in plain.items():
+                if vars(part).get(name) != value:
+                    changed = f"the attribute {name}"
+                    setattr(part, name, value)
         return changed
+
+
+def _plain_attributes(part: nn.Module) -> dict[str, int | float | str]:
+    return {name: value for name, value in vars(part).items() if isinstance(value, int | float | str)}
 
 
 def is_tied(module: nn.Module) -> bool:

@@ -151,7 +151,7 @@ def train_stacked(
         finally:
             changed = module.restore()
         if changed:
-            raise LearnerFailed(f"training changes the buffer {changed}, which is not exchanged", code="learner.model")
+            raise LearnerFailed(f"training changes {changed}, which is not exchanged", code="learner.model")
         first.weights.check_complete()
     return _results(learners, configs, batches, training, trees_of(model.layout, rows))
 
