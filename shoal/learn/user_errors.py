@@ -91,7 +91,10 @@ def _hint(error: Exception) -> str:
     if "DataLoader worker (pid" in str(error):
         return LOST_WORKER
     if "more than 1 value per channel" in str(error):
-        return "BatchNorm cannot train on one example: use another batch_size, or a DataLoader with drop_last=True"
+        return (
+            "BatchNorm cannot train on one example: give each node at least two and use another batch_size or a "
+            "DataLoader with drop_last=True; or use GroupNorm"
+        )
     if isinstance(error, ModuleNotFoundError):
         return f"install {error.name} in the environment that shoal runs in"
     return IN_THE_LOG

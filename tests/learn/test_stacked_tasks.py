@@ -100,6 +100,14 @@ def test_batch_norm() -> None:
     assert lean.training == "60 tasks at once; 80 evaluations at once"
 
 
+def test_batch_norm_keeps_a_learner_with_one_example_from_the_stack() -> None:
+    lean, wire = both(lambda: learners([20] * 20 + [1], models.bn))
+    assert_alike(lean, wire)
+    assert lean.uncounted == wire.uncounted == ("node-20",)
+    assert lean.training.startswith("60 tasks at once; ")
+    assert lean.training.endswith(" one by one: BatchNorm cannot train on one example")
+
+
 def test_it_is_the_same_to_the_bit_again() -> None:
     first, again = (shoal.simulate(job(), learners([20] * 20)) for _ in range(2))
     assert digest(first.model) == digest(again.model)

@@ -223,8 +223,10 @@ class StackedTasks:
         """
         if task.kind == "init" or task.reference is not None or task.blob is None:
             return "models come as differences"
-        failed = self._failed if task.kind == "train" else {}
-        return self.why_alone(learner) or failed.get(self._kind(learner)[1], "")
+        reason = self.why_alone(learner)
+        if reason or task.kind != "train":
+            return reason
+        return _why_too_few(learner) or self._failed.get(self._kind(learner)[1], "")
 
     def _join_group(self, task: Task, learner: Learner, chunk: TaskChunk) -> str:
         """Do the task with those of other learners that are alike; return why that is impossible, or an empty
@@ -306,7 +308,7 @@ class StackedTasks:
         self, first: Task, group: Sequence[tuple[Task, TorchLearner]], slots: Slots, chunk: TaskChunk
     ) -> list[BegunTask]:
         """Return those of a group with as much training and a correction of the same form as the first task."""
-        begun = [self._begun(task, own, slots, chunk) for task, own in group]
+        begun = [self._begun(task, own, slots, chunk) for task, own in group if not _why_too_few(own)]
         form = next(one.form for one in begun if one.task is first)
         return [one for one in begun if one.form == form]
 
@@ -323,6 +325,12 @@ class StackedTasks:
         ref = chunk.memories.get(task.node)
         memory = without_residuals(self._open(ref)) if ref else {}
         return BegunTask(task, learner, algorithm.train_config(local), algorithm.correction(local, memory))
+
+
+def _why_too_few(learner: Learner) -> str:
+    """Return why a learner would end the training of all learners of a stack; empty if it would not."""
+    too_few = isinstance(learner, TorchLearner) and learner.own_module.has_norms and learner.examples == 1
+    return "BatchNorm cannot train on one example" if too_few else ""
 
 
 def _why_failed(error: ShoalError) -> str:
