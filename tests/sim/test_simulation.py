@@ -437,6 +437,11 @@ def test_versions_are_evaluated_every_so_often_and_at_the_end(every: int, number
     assert result.metrics["held_out/accuracy"] == held_out.evaluate()["eval/accuracy"]
 
 
+def test_a_held_out_learner_without_test_data_is_refused() -> None:
+    with pytest.raises(InvalidJob, match="held_out measures nothing: it has no test data"):
+        shoal.simulate(job(rounds=5), unbalanced(), held_out=unbalanced()[0])
+
+
 def test_evaluate_every_is_positive() -> None:
     with pytest.raises(InvalidJob, match="evaluate_every is 0"):
         shoal.simulate(SPEC, unbalanced(), evaluate_every=0)

@@ -51,6 +51,9 @@ class HeldOutMetrics:
         enter_stage(self._learner, stage)
         self._learner.load(model)
         metrics = self._learner.evaluate()
+        if not metrics and not self._found:
+            hint = "give the data to evaluate on as test, as in TorchLearner(model, train, test)"
+            raise InvalidJob("held_out measures nothing: it has no test data", code="job.held-out", hint=hint)
         self._found[number] = {name.replace("eval/", "held_out/", 1): value for name, value in metrics.items()}
 
     def of(self, number: int) -> Metrics:
