@@ -38,7 +38,7 @@ def raising() -> nn.Module:
 
 MODELS = {"another layout": narrow, "an exception": raising}
 SAYS = {
-    "not a number": "node-37 failed: report refused: 0.bias[0] is not finite",
+    "not a number": "0.bias[0] is not finite (the training diverged: lower the learning rate, or clip)",
     "another layout": "node-37 failed: 0.bias is F32[32] in one tree, 0.bias is F32[64] in the other",
     "an exception": "ValueError: no such column",
     "an unknown class": "node-37 failed: training failed: IndexError: Target 1",

@@ -88,7 +88,7 @@ def check_report(hub: Hub, blobs: Blobs, report: Report) -> Report | Ack | Repor
     try:
         return report.with_norm(measure(hub.reports.unfilter(blobs.get(report.blob), task.kind)))
     except InvalidPayload as refusal:
-        return ReportRejected(report.task, refusal.message)
+        return ReportRejected(report.task, f"{refusal.message} ({refusal.hint})" if refusal.hint else refusal.message)
 
 
 class SimulatedCoordinator:
