@@ -42,17 +42,19 @@ Pieces = Callable[[], Iterator[bytes]]
 def save_model(model: Tree, path: str | Path) -> Path:
     """Write a safetensors file, whole or not at all, and return its path. Raises `StorageFailed`."""
     target = Path(path)
-    partial = target.with_name(f".{target.name}.part")
+    is_device = target.exists() and not target.is_file()  # such as /dev/null, which must not become a file
+    partial = target if is_device else target.with_name(f".{target.name}.part")
     try:
         with partial.open("wb") as file:
             for piece in payload_pieces({"model": model}):
                 file.write(piece)
-        partial.replace(target)
+        if not is_device:
+            partial.replace(target)
     except OSError as error:
         text, hint = f"{target}: {error.strerror}", "check folder and free space"
         raise StorageFailed(text, code="export.failed", hint=hint) from None
     finally:
-        if partial.parent.is_dir():
+        if not is_device and partial.parent.is_dir():
             partial.unlink(missing_ok=True)
     return target
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import types
 from collections.abc import Iterator
@@ -58,6 +59,16 @@ def test_a_trained_model_reaches_torch_bit_for_bit(dtype: torch.dtype, tmp_path:
     }
     learners[0].load(result.model)
     assert torch.equal(learners[0].module.state_dict()["0.weight"], truth["0.weight"])
+
+
+def test_a_pipe_or_device_is_written_to_and_stays(result: shoal.Result, tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with os.fdopen(os.open(pipe, os.O_RDONLY | os.O_NONBLOCK), "rb") as reader:
+        result.save(pipe)
+        content = reader.read()
+    assert list(tmp_path.iterdir()) == [pipe]
+    assert content == result.save(tmp_path / "file").read_bytes()
 
 
 def test_a_model_that_cannot_be_written_leaves_what_is_there(
