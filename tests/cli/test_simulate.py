@@ -88,6 +88,21 @@ def test_checkpoints_are_written_beside_the_model(shoal: Shoal, place: Path) -> 
     assert load_file("m-2.safetensors")["w"].tolist() == [0.75, 0.75]
 
 
+def test_a_model_that_cannot_be_written_leaves_the_report_and_the_record(shoal: Shoal, place: Path) -> None:
+    (place / "m.safetensors").mkdir()
+    result = shoal("simulate", "job.toml", "--json", "-o", "m.safetensors", "--record", "run.json")
+    assert (result.exit_code, envelope(result)["data"]["state"]) == (1, "done")
+    assert "m.safetensors: Is a directory" in result.stderr
+    assert (place / "run.json").exists()
+
+
+@pytest.mark.parametrize("option", ["-o", "--record"])
+def test_a_missing_folder_is_found_before_the_job_starts(shoal: Shoal, option: str) -> None:
+    result = shoal("simulate", "job.toml", "--learner", "toy.py:broken", option, "no/file")
+    assert (result.exit_code, result.stdout) == (1, "")
+    assert "no/file: No such file" in result.stderr
+
+
 def test_an_interrupt_leaves_the_result_of_the_versions_made(shoal: Shoal, place: Path) -> None:
     """Node 1's second task is interrupted: version 1 is made."""
     interrupted = """
@@ -195,7 +210,6 @@ def test_a_learner_with_a_part_alone_has_its_own(shoal: Shoal, name: str) -> Non
         (["--set", "options.part=1"], 2, "all 3 nodes would have the same data"),
         (["--set", "algorithm.name=scaffold"], 2, "node-0: scaffold corrects every local gradient, and Toy does not"),
         (["--nodes", "2"], 2, "check min_nodes"),
-        (["-o", "no/m.safetensors"], 1, "No such file"),
     ],
 )
 def test_what_is_wrong_is_said(shoal: Shoal, arguments: list[str], code: int, says: str) -> None:

@@ -17,7 +17,7 @@ from shoal.cli.process.signals import Interrupted
 from shoal.cli.terminal.options import Changes, ComparisonOptions, JobFile, ModelOutput, Presets, spread
 from shoal.cli.terminal.output import out
 from shoal.cli.terminal.text import is_curve_point, number, pairs, percent, safe, seconds, size, table
-from shoal.core.errors import InvalidJob, ShoalError
+from shoal.core.errors import InvalidJob, ShoalError, StorageFailed
 from shoal.core.errors.phrases import counted
 from shoal.core.scheduling.selection import join_names
 
@@ -122,6 +122,10 @@ def simulate(
         raise ShoalError(
             "--output writes one model, --compare makes several", code="usage.invalid", hint="use --record"
         )
+    for path in (output, record):
+        if path is not None and not path.absolute().parent.is_dir():
+            text, hint = f"{path}: No such file or directory", "make the folder, or choose another one"
+            raise StorageFailed(text, code="export.failed", hint=hint)
     share_cache()
     os.environ["OMP_NUM_THREADS"] = str(here.threads)  # read when torch is loaded, which no command does before
     if compare is not None:
@@ -129,12 +133,12 @@ def simulate(
         return
     started = time.monotonic()
     result = run(spec, here)
+    report(result, time.monotonic() - started)  # first: it must not be lost where the disk is full
+    if record is not None:
+        keep(spec, result, record)
     if output is not None:
         result.save(output)
         result.save_checkpoints(output)
-    if record is not None:
-        keep(spec, result, record)
-    report(result, time.monotonic() - started)
     end_if_interrupted(result)
 
 

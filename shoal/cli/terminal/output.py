@@ -112,9 +112,9 @@ class Output:
             self._show("stdout", part, "\n" if after_table or (number and not isinstance(part, str)) else "")
 
     def error(self, message: str, code: str, hint: str = "", usage: str = "") -> None:
-        """Print an error."""
-        self.has_answered = True
-        if self.flags.json:
+        """Print an error; as text if an answer as JSON has been printed, since there is one of them."""
+        had_answered, self.has_answered = self.has_answered, True
+        if self.flags.json and not had_answered:
             _envelope("error", error={"code": code, "message": message, "hint": hint})
             return
         console = self.console("stderr")
