@@ -39,10 +39,6 @@ def _number_size(value: float) -> int:
     return len(repr(value)) if type(value) is float and value - value == 0 else _plain_size(value)
 
 
-def _pair_size(value: tuple[int, int]) -> int:
-    return 3 + len(str(value[0])) + len(str(value[1]))
-
-
 def _ref_size(value: BlobRef) -> int:
     return len('{"digest":"","nbytes":}') + len(value.digest) + len(str(value.nbytes))
 
@@ -64,7 +60,7 @@ _SIZES: dict[str, Callable[[Any], int]] = {
     "int": lambda value: len(str(value)),
     "bool": lambda value: 4 if value else 5,
     "float": _number_size,
-    "TaskId": _pair_size,
+    "TaskId": lambda value: len("[,]") + len(str(value[0])) + len(str(value[1])),
     "BlobRef | None": _ref_size,
     "Metrics": _metrics_size,
 }

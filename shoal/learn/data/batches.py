@@ -183,8 +183,7 @@ class TensorSource(IndexedSource):
         else:
             here = chosen.to(self.tensors[0].device)
             found = [tensor.index_select(0, here) for tensor in self.tensors]
-        batch: tuple[Tensor, ...] = tuple(found if self._fits else moved(found, self.options.device))
-        return batch
+        return tuple(found if self._fits else moved(found, self.options.device))
 
 
 class MappedSource(IndexedSource):

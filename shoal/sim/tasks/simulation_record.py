@@ -17,7 +17,7 @@ from shoal.learn.loading import required_learner, with_device
 from shoal.learn.user_errors import IN_THE_LOG, user_code
 from shoal.progress import Progress, WorkRate
 from shoal.results.callbacks import RoundCallback, StopSimulation
-from shoal.results.result import Fidelity, Result, VersionResult
+from shoal.results.result import WARNINGS, Fidelity, Result, VersionResult
 from shoal.sim.network.observer import Direction, Observer
 from shoal.sim.network.traffic_count import TrafficCount
 from shoal.sim.tasks.simulated_tasks import SimulatedTasks
@@ -212,7 +212,7 @@ class SimulationRecorder(Observer):
 
     def given_up(self, hub: Hub) -> InvalidJob | LearnerFailed:
         """Return the error that explains why a job does not go on."""
-        failures = [event.text for event in self._events if event.kind in ("warning", "refusal")]
+        failures = [event.text for event in self._events if event.kind in WARNINGS]
         if self._failed is not None:
             hint = CHAINED if self._failed.hint in ("", IN_THE_LOG) else self._failed.hint
             since = [text for text in (hub.progress.waiting_for, *failures[-1:]) if text]
