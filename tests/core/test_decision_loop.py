@@ -13,7 +13,18 @@ from shoal.core.algorithm.algorithm import Algorithm
 from shoal.core.job.job_plan import JobPlan
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import Event, NodeLost, Restarted, Timer
-from shoal.core.protocol.message import Join, Leave, NodeInfo, Pause, Report, Resume, Task, TaskFailed
+from shoal.core.protocol.message import (
+    ChangeSettings,
+    DrainNode,
+    Join,
+    Leave,
+    NodeInfo,
+    Pause,
+    Report,
+    Resume,
+    Task,
+    TaskFailed,
+)
 from shoal.core.protocol.metrics import FINISHED
 from shoal.core.scheduling.schedule import Close, Decision, View, Wait
 from shoal.core.server.hub import Hub
@@ -65,6 +76,7 @@ def anything(hub: Hub, rng: Random, past: list[Report], *more: NodeInfo) -> Even
     others: list[Event] = [Leave(node), NodeLost(node, "silent"), Timer(), Timer(), Pause("now"), *3 * [Resume("on")]]
     others += [Join(node), Join(node), Join(f"late{rng.randrange(3)}"), *(Join(node, node_info=one) for one in more)]
     others += [TaskFailed(task.node, task.id, "broken") for task in standing[:1]] + past[-2:]
+    others += [ChangeSettings({"schedule.deadline_s": 20.0}), DrainNode(node, rng.choice(["", "an operator", "full"]))]
     return rng.choice(others)
 
 
