@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import shoal
 from shoal.core.errors import InvalidJob
 from shoal.learn import TorchLearner
+from shoal.learn.training.measures import Mean
 
 WORDS = torch.tensor([[0, 1, 1], [1, 0, 0], [1, 1, 1], [0, 0, 0]])
 
@@ -76,6 +77,24 @@ def test_no_batch_of_an_evaluation_waits_for_the_device(targets: Tensor) -> None
             one.evaluate()
         counts[size] = readings.count
     assert 0 < counts[1] == counts[4]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_the_sum_of_a_mean_is_that_of_torch_to_the_bit(dtype: torch.dtype) -> None:
+    values = torch.randn(99, generator=torch.Generator().manual_seed(1), dtype=torch.float64).to(dtype)
+    mean, expected = Mean(torch.device("cpu")), torch.zeros((), dtype=torch.float64)
+    for weight, value in enumerate(values, 1):
+        mean.add(value, weight)
+        expected.add_(value, alpha=weight)
+    assert torch.equal(mean.total, expected)
+    assert mean.named("loss") == {"loss": float(expected) / 4950}
+
+
+def test_a_mean_of_opposite_infinities_is_not_a_number() -> None:
+    mean = Mean(torch.device("cpu"))
+    for value in (math.inf, -math.inf):
+        mean.add(torch.tensor(value), 1)
+    assert math.isnan(mean.named("loss")["loss"])
 
 
 def test_nodes_weigh_by_the_labels_that_count() -> None:
