@@ -25,7 +25,7 @@ MORE_MEMORY = (
 )
 LOST_WORKER = "did memory run out? look at the system's log, and use fewer workers or a smaller batch_size"
 
-IN_THE_LOG = "the full traceback stands in the log of the node"
+IN_THE_LOG = "the full traceback stands above, in the log of the node, or comes with shoal --verbose"
 
 
 def error_location(error: BaseException) -> str:

@@ -13,7 +13,7 @@ from shoal.core.protocol.message import NodeInfo, Poll
 from shoal.progress import WorkRate
 from shoal.sim.hosts.node import SimulatedNode
 from shoal.sim.network.blobs import MemoryBlobs
-from shoal.sim.tasks.simulation_record import HeldOutMetrics, SimulationProgress, SimulationRecorder
+from shoal.sim.tasks.simulation_record import CHAINED, HeldOutMetrics, SimulationProgress, SimulationRecorder
 from shoal.wire import codec
 from tests.algorithms.softmax import Softmax, digits, tree_of, unbalanced
 
@@ -281,7 +281,7 @@ def test_learners_that_all_fail_end_the_job() -> None:
     assert "test_simulation.py, line" in caught.value.message
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
     assert "ZeroDivisionError: no examples left (" in caught.value.message
-    assert caught.value.hint == "fix the learner: the traceback of its first error is above this one"
+    assert caught.value.hint == CHAINED
 
 
 def test_a_job_below_its_quorum_because_of_a_failure_ends() -> None:

@@ -27,7 +27,7 @@ QUIET_S = 1000.0
 """Virtual seconds without a version after which a job is given up whose nodes train without end: that many checks of
 each node, by default 10,000 mini-batches."""
 
-CHAINED = "fix the learner: the traceback of its first error is above this one"
+CHAINED = "fix the learner: the traceback of its first error is above this one, or comes with shoal --verbose"
 
 
 class HeldOutMetrics:
