@@ -18,6 +18,7 @@ from shoal.core.errors.phrases import counted, is_curve_point, number, percent, 
 from shoal.core.model.tree import Tree
 from shoal.core.protocol.machine import JobEvent
 from shoal.core.protocol.message import Metrics
+from shoal.core.scheduling.selection import join_names
 from shoal.model_file import save_model
 from shoal.results.columns import Columns, VersionRow, columns_of, plot_columns
 from shoal.results.run_record import NodeTraffic
@@ -160,6 +161,8 @@ class Result:
         lines = [f"{self.name}: {self.state}, {made}, {nodes}, {size(up)} up, {size(down)} down"]
         if warnings := [event.text for event in self.events if event.kind in WARNINGS]:
             lines.append(f"{counted(len(warnings), 'warning')} in events, the last: {warnings[-1]}")
+        if self.uncounted:
+            lines.append(f"never counted: {join_names(self.uncounted)}")
         return lines
 
     def __repr__(self) -> str:

@@ -6,6 +6,7 @@ import os
 import sys
 import types
 from collections.abc import Iterator
+from dataclasses import replace
 from errno import ENOSPC
 from html.parser import HTMLParser
 from pathlib import Path
@@ -59,6 +60,11 @@ def test_a_trained_model_reaches_torch_bit_for_bit(dtype: torch.dtype, tmp_path:
     }
     learners[0].load(result.model)
     assert torch.equal(learners[0].module.state_dict()["0.weight"], truth["0.weight"])
+
+
+def test_nodes_that_never_counted_are_named(result: shoal.Result) -> None:
+    assert "never counted" not in repr(result)
+    assert "\nnever counted: node-1, node-2\n" in repr(replace(result, uncounted=("node-1", "node-2")))
 
 
 def test_a_pipe_or_device_is_written_to_and_stays(result: shoal.Result, tmp_path: Path) -> None:
