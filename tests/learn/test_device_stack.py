@@ -103,7 +103,7 @@ def test_a_simulation_tells_its_learners_the_device(monkeypatch: pytest.MonkeyPa
     told: list[str] = []
     monkeypatch.setattr(TorchLearner, "use", lambda self, *, device: told.append(device))
     job = {"name": "j", "rounds": 1, "algorithm": {"name": "fedavg"}}
-    shoal.simulate(job, [make(0), make(1)], held_out=make(2), device="cuda:1")
+    shoal.simulate(job, [make(0), make(1)], held_out=digits.held_out(), device="cuda:1")
     assert told == ["cuda:1"] * 3
     shoal.simulate(job, make, nodes=2, device="cuda:1")
     assert told == ["cuda:1"] * len(told)
